@@ -43,7 +43,7 @@ func sentApp(r *http.Request) (string, error) {
 	if err := settleOwner(r, &s); err != nil {
 		return "", err
 	}
-	// to ask is to learn what somebody else has, if it can be guessed
+	// an answer says whether somebody else has what the asker can guess
 	if q := of(r); api.IsUserApp(s.App) && !slices.ContainsFunc(q.who, func(t api.Token) bool {
 		return t.Role == api.RoleAdmin || t.UnixUser != nil && api.AppOfUser(*t.UnixUser) == s.App
 	}) {
@@ -131,7 +131,7 @@ func (a *jobsAPI) taskFiles(w http.ResponseWriter, r *http.Request) error {
 	}
 	t := &tasks[0]
 	if t.Files == nil || t.Files.Files == 0 {
-		why := "it has not ended"
+		why := "it is " + t.State
 		switch {
 		case t.Files != nil:
 			why = cmp.Or(t.Files.Why, "it left none")

@@ -53,7 +53,7 @@ func (d leftDesk) Tasks(ctx context.Context, job string, q jobs.TaskQuery) (out 
 	case 3:
 		t.Files = &jobs.TaskFiles{Why: "it left no file that matches out", Life: l.String()}
 	case 4:
-		t.ExitCode = nil
+		t.ExitCode, t.State = nil, "running"
 	default:
 		t.Files = &jobs.TaskFiles{Files: 1, Bytes: 5, Life: l.String()}
 	}
@@ -124,7 +124,7 @@ func TestFilesOfTasks(t *testing.T) {
 		{"operator@unix-alice+alice", "sweep/tasks/1/files", 200, "files of 1 at w7"},
 		{"operator@unix-alice+alice", j.ID + "/tasks/2/files", 500, "does not answer"},
 		{"operator@unix-alice+alice", j.ID + "/tasks/3/files", 404, "no file that matches out"},
-		{"operator@unix-alice+alice", j.ID + "/tasks/4/files", 404, "it has not ended"},
+		{"operator@unix-alice+alice", j.ID + "/tasks/4/files", 404, "it is running"},
 		{"operator@unix-alice+alice", j.ID + "/tasks/9/files", 404, "has no task 9"},
 		{"operator@unix-alice+alice", j.ID + "/tasks/x/files", 400, "no index"},
 		{"operator@unix-alice+alice", j.ID + "/tasks/01/files", 400, "no index"},

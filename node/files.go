@@ -34,6 +34,9 @@ func (n *Node) openSent() (err error) {
 
 // sentInUse lists what unfinished jobs need that this member keeps, or has a copy of.
 func (n *Node) sentInUse(ctx context.Context) (out []sent.Key, err error) {
+	if n.buyer == nil { // it is being opened
+		return nil, fault.New(fault.Unavailable, fault.CodeJob, "it is not known yet which jobs are unfinished")
+	}
 	specs, err := n.buyer.Unfinished(ctx)
 	for i := range specs {
 		for _, x := range specs[i].Sent {

@@ -97,9 +97,9 @@ type Mount struct {
 	Path   string
 }
 
-// Shown shows in the machine's directory, before a start, what is in the worker's directory Dir: directories are made
-// anew for the machine, and files are hard links to those in Dir, so that they take no room and the machine can remove but
-// not change them, if Dir belongs to another user. A container has none.
+// Shown puts into the machine's directory, before a start, what is in the worker's directory Dir. The machine gets
+// directories of its own, and hard links to the files: they take no room, and the machine can remove them. It cannot
+// change the files if they belong to another user. A container has none.
 type Shown struct {
 	Dir string `json:"dir"` // absolute, on the file system of the machine's directory
 }
@@ -129,8 +129,9 @@ type Exit struct {
 	// only where the life has a cgroup. 0: not known.
 	CPU time.Duration `json:",omitempty"`
 	// MaxRSS is the largest amount of memory in bytes that the life had in use at once; 0: not known. With a cgroup
-	// whose peak can be had for one life, it is that of all processes together, with page cache. Otherwise it is that of
-	// the largest single process, as wait4(2) reports it, which is not less than what the forking runtime itself used.
+	// whose peak can be had for one life, it is that of all processes together, with page cache. Otherwise it is that
+	// of the largest single process, as wait4(2) reports it, which is not less than what the forking runtime itself
+	// used.
 	MaxRSS int64 `json:",omitempty"`
 }
 
@@ -338,8 +339,8 @@ type Copier interface {
 
 // FileKeeper is a runtime that can keep files of a machine that has ended, before Remove.
 type FileKeeper interface {
-	// KeepFiles moves what matches patterns from the machine's directory into the directory to, which exists on the same
-	// file system, under the same paths. A pattern is a path below the machine's directory, each part a pattern of
+	// KeepFiles moves what matches patterns from the machine's directory into the directory to, which exists on the
+	// same file system, under the same paths. A pattern is a path below the machine's directory, each part a pattern of
 	// path.Match; a directory is moved whole. Symlinks are moved, not followed. What is moved already is left alone, so
 	// it may be repeated. The directory to is given to the machine's user, so that whose files are in it can be told.
 	KeepFiles(ctx context.Context, machine string, patterns []string, to string) error

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -27,7 +28,7 @@ func cmdJobFetch(c *cli.Env) *cobra.Command {
 		Long: `Fetch the files that tasks left and that "souk submit --out" keeps: of all tasks that have ended, or of these.
 They are written to a directory named after the job, each task's to one named after its index there; those of a job
 with one task to the directory itself. What was fetched before is left as it is, so a fetch can be repeated while tasks
-run.`,
+run; a directory with anything else is not touched.`,
 		Example: "  souk job fetch sweep\n  souk job fetch sweep 17 20-29 --to results",
 		Args:    cli.Args(1, -1, "a job, by id or name, and any number of indices of tasks")}
 	cmd.Flags().StringVar(&to, "to", "", "the directory to write to; it is made (default: one with the name of the "+
@@ -65,7 +66,8 @@ func fetchJob(ctx context.Context, c *cli.Env, ref string, list jobs.Indices, to
 	if err != nil {
 		return err
 	}
-	tasks, err := cl.JobTasks(ctx, j.ID) // first: of another's job nothing is told, not even that it keeps files
+	// before anything is said of the job: who may not read it learns nothing, not even that it keeps files
+	tasks, err := cl.JobTasks(ctx, j.ID)
 	if err != nil {
 		return err
 	}
@@ -89,8 +91,10 @@ func fetchJob(ctx context.Context, c *cli.Env, ref string, list jobs.Indices, to
 	unended, files := 0, 0
 	for i := range tasks {
 		t := &tasks[i]
-		if t.Files == nil && t.ExitCode == nil {
-			unended++
+		if t.Files == nil && t.ExitCode == nil && list == nil {
+			if t.State != "cancelled" { // those have nothing to fetch
+				unended++
+			}
 			continue
 		}
 		x := fetched{Index: t.Index, Dir: to}
@@ -135,55 +139,73 @@ func severalErrors(c *cli.Env, failed []error) error {
 
 // fetchTask fetches the files of one task into x.Dir, which is there only once it has all of them.
 func fetchTask(ctx context.Context, cl *client.Client, job string, t *jobs.Task, x *fetched) error {
-	if st, err := os.Stat(x.Dir); err == nil && st.IsDir() {
-		x.Files, x.Here = countFiles(x.Dir), true
-		return nil
-	}
 	if t.Files == nil || t.Files.Files == 0 {
 		why := "it left none"
-		if t.Files != nil {
+		switch {
+		case t.Files != nil:
 			why = cmp.Or(t.Files.Why, why)
+		case t.ExitCode == nil:
+			why = "it is " + t.State
 		}
 		return fault.New(fault.NotFound, fault.CodePath, "no files are kept: %s", why)
 	}
-	part := x.Dir + ".part"
-	err := os.RemoveAll(part)
-	if err == nil {
-		err = os.MkdirAll(part, 0o755)
-	}
-	if err != nil {
-		return fault.Wrap(err, fault.Precondition, fault.CodeWrite, "the directory %s cannot be made", part)
-	}
-	root, err := os.OpenRoot(part)
-	if err != nil {
-		return fault.Wrap(err, fault.Precondition, fault.CodeWrite, "the directory %s cannot be used", part)
-	}
-	defer root.Close()
-	pr, pw := io.Pipe()
-	sent := make(chan error, 1)
-	go func() {
-		err := cl.TaskFiles(ctx, job, t.Index, pw)
-		pw.CloseWithError(err) // never fails
-		sent <- err
-	}()
-	n, left, err := machines.Unpack(root, pr)
-	pr.CloseWithError(err) // never fails
-	if serr := <-sent; serr != nil && !errors.Is(serr, io.ErrClosedPipe) {
-		return serr
-	}
-	if err != nil {
+	if here, err := wasFetched(x.Dir, t); here || err != nil {
+		x.Files, x.Here = countFiles(x.Dir), here
 		return err
 	}
-	if err := os.Rename(part, x.Dir); err != nil {
-		return fault.Wrap(err, fault.Precondition, fault.CodeWrite, "%s cannot be renamed to %s", part, x.Dir)
+	above := filepath.Dir(x.Dir)
+	if err := os.MkdirAll(above, 0o755); err != nil {
+		return fault.Wrap(err, fault.Precondition, fault.CodeWrite, "the directory %s cannot be made", above)
+	}
+	part, err := os.MkdirTemp(above, ".souk-fetch-")
+	if err != nil {
+		return fault.Wrap(err, fault.Precondition, fault.CodeWrite, "the directory %s cannot be written to", above)
+	}
+	defer os.RemoveAll(part)
+	whole := filepath.Join(part, "files") // with the modes of a directory that the user makes
+	if err := os.Mkdir(whole, 0o755); err != nil {
+		return fault.Wrap(err, fault.Precondition, fault.CodeWrite, "the directory %s cannot be made", whole)
+	}
+	root, err := os.OpenRoot(whole)
+	if err != nil {
+		return fault.Wrap(err, fault.Precondition, fault.CodeWrite, "the directory %s cannot be used", whole)
+	}
+	defer root.Close()
+	n, left := machines.Receive(root, func(w io.Writer) error { return cl.TaskFiles(ctx, job, t.Index, w) })
+	if left != nil && fault.CodeOf(left) != fault.CodeFileKind {
+		return left
+	}
+	if err := root.WriteFile(fetchedMark, []byte(t.Files.Life+"\n"), 0o644); err != nil {
+		return fault.Wrap(err, fault.Precondition, fault.CodeWrite, "%s cannot be written to", whole)
+	}
+	if err := os.Rename(whole, x.Dir); err != nil {
+		return fault.Wrap(err, fault.Precondition, fault.CodeWrite, "%s cannot be renamed to %s", whole, x.Dir)
 	}
 	x.Files = n
 	return left
 }
 
+// fetchedMark is the file in a directory with fetched files that says which attempt left them.
+const fetchedMark = ".souk-fetched"
+
+// wasFetched reports whether a directory has what a task left. It is a Conflict if it has something else: nothing of
+// that is taken for what the task left, or written over.
+func wasFetched(dir string, t *jobs.Task) (bool, error) {
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	raw, err := os.ReadFile(filepath.Join(dir, fetchedMark))
+	if err == nil && strings.TrimSpace(string(raw)) == t.Files.Life {
+		return true, nil
+	}
+	return false, fault.New(fault.Conflict, fault.CodePath, "%s is there already, and was not fetched of this "+
+		"attempt: "+
+		"move it away, or name another directory (--to)", dir)
+}
+
 func countFiles(dir string) (n int) {
 	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() {
+		if err == nil && !d.IsDir() && d.Name() != fetchedMark {
 			n++
 		}
 		return nil

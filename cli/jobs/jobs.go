@@ -174,6 +174,7 @@ func printJob(c *cli.Env, j *jobs.Job) {
 		shape += ", " + countOf(s.GPUs, "GPU", "GPUs")
 	}
 	line("tasks", "%s (index %s), each %s", thousands(j.Tasks), indices, shape)
+	printFiles(c, s)
 	if len(s.Require) > 0 {
 		line("require", "%s", conditionsText(s.Require))
 	}
@@ -287,7 +288,7 @@ func printTasks(c *cli.Env, tasks []jobs.Task) {
 			{Text: took},
 			{Text: cpu},
 			{Text: memory},
-			{Text: t.Detail},
+			{Text: taskText(&t)},
 		})
 	}
 	c.Table([]cli.Column{cli.Keep("INDEX"), cli.Keep("STATE"), cli.Drop("ATTEMPT", 1), cli.Keep("EXIT"),

@@ -39,6 +39,9 @@ passed over, and the exit code is 66.`,
 		if err != nil {
 			return err
 		}
+		if where := outputText(&j.Spec); where != "" {
+			c.Note("the tasks of %s write to files: %s", jobLabel(&j), where)
+		}
 		q := jobs.OutputQuery{Tail: tail.Lines()}
 		index, one, err := tasksMeant(&j, refs[1:], &q)
 		switch {

@@ -56,6 +56,18 @@ func parcelsOf(c *cli.Env, o *submitFlags) (all []parcel, done func(), err error
 	return append(all, parcel{f.Name(), jobs.StdinName}), done, nil
 }
 
+// checkProgram refuses a program that is sent, and named as one that is installed on the workers.
+func checkProgram(argv []string, all []parcel) error {
+	for _, p := range all {
+		if len(argv) > 0 && argv[0] == p.name && p.name != jobs.StdinName {
+			return cli.Usagef("%s is looked for among the programs of the workers: write ./%[1]s for the one that is "+
+				"sent",
+				p.name)
+		}
+	}
+	return nil
+}
+
 // noDigest stands for the digest of what has not been read yet.
 const noDigest = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 
@@ -138,7 +150,7 @@ func newSending(c *cli.Env, name string, all int64) *sending {
 	return &sending{c: c, on: !c.JSON && cli.IsTerminal(c.Err), name: name, all: all}
 }
 
-// show draws the line anew, ten times a second at most.
+// show redraws the line, at most ten times a second.
 func (s *sending) show(n int64) {
 	if !s.on || time.Since(s.last) < 100*time.Millisecond {
 		return

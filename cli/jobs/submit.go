@@ -184,6 +184,9 @@ func doSubmit(ctx context.Context, c *cli.Env, o *submitFlags, argv []string) er
 	if err != nil {
 		return err
 	}
+	if err := checkProgram(argv, parcels); err != nil {
+		return err
+	}
 	cl, err := c.Client()
 	if err != nil {
 		return err

@@ -120,25 +120,33 @@ func copyOut(ctx context.Context, c *cli.Env, cl *client.Client, app, id, from, 
 		return fault.Wrap(err, fault.NotFound, fault.CodePath, "the directory %s cannot be written to", dir)
 	}
 	defer root.Close()
-	pr, pw := io.Pipe()
-	sent := make(chan error, 1)
-	go func() {
-		err := cl.CopyOut(ctx, app, id, from, pw)
-		pw.CloseWithError(err)
-		sent <- err
-	}()
 	in := &untarring{root: root}
-	n, err := in.all(pr, path.Base(path.Clean("/"+from)), name)
-	pr.CloseWithError(err)
-	if serr := <-sent; serr != nil && !errors.Is(serr, io.ErrClosedPipe) &&
-		(err == nil || fault.KindOf(serr) != fault.Unavailable) {
-		return serr
-	}
+	n, err := in.receive(path.Base(path.Clean("/"+from)), name, func(w io.Writer) error {
+		return cl.CopyOut(ctx, app, id, from, w)
+	})
 	if err != nil {
 		return err
 	}
 	c.Say("copied", to, "%s copied", files(n))
 	return notCopied(in.left)
+}
+
+// receive unpacks the tar stream that send writes, as all does.
+func (u *untarring) receive(top, name string, send func(io.Writer) error) (int, error) {
+	pr, pw := io.Pipe()
+	sent := make(chan error, 1)
+	go func() {
+		err := send(pw)
+		pw.CloseWithError(err) // never fails
+		sent <- err
+	}()
+	n, err := u.all(pr, top, name)
+	pr.CloseWithError(err) // never fails
+	if serr := <-sent; serr != nil && !errors.Is(serr, io.ErrClosedPipe) &&
+		(err == nil || fault.KindOf(serr) != fault.Unavailable) {
+		return n, serr
+	}
+	return n, err
 }
 
 // notCopied is the error for what was left out of a directory; nil for nothing.
@@ -154,12 +162,14 @@ func notCopied(left []string) error {
 		"everything was copied except %s: only files, directories and symlinks can be", strings.Join(left, ", "))
 }
 
-// Unpack unpacks a tar stream of files that the cluster sends below root, and counts the files. left is an error that
-// names what is neither a file nor a directory nor a symlink; nil: nothing was left out.
-func Unpack(root *os.Root, r io.Reader) (count int, left, err error) {
+// Receive unpacks below root the tar stream that send writes, and counts the files. An error of fault.CodeFileKind
+// names what is neither a file nor a directory nor a symlink, and was left out: all else is there.
+func Receive(root *os.Root, send func(io.Writer) error) (count int, err error) {
 	in := &untarring{root: root}
-	count, err = in.all(r, "", "")
-	return count, notCopied(in.left), err
+	if count, err = in.receive("", "", send); err == nil {
+		err = notCopied(in.left)
+	}
+	return count, err
 }
 
 // untarring unpacks what a machine sends.

@@ -55,9 +55,6 @@ func (f *Files) IsZero() bool {
 		len(f.Keep) == 0
 }
 
-// HasInput reports whether the tasks have an input.
-func (f *Files) HasInput() bool { return f.Stdin != "" || f.sentInput() != nil }
-
 // sentInput returns what was sent to be the tasks' input; nil: nothing.
 func (f *Files) sentInput() *Sent {
 	if i := slices.IndexFunc(f.Sent, func(s Sent) bool { return s.Name == StdinName }); i >= 0 {

@@ -77,7 +77,7 @@ func (j *job) report(s Job) JobReport {
 	return r
 }
 
-// What advice takes to be clear.
+// Advice is given only from these values on.
 const (
 	enoughTasks   = 10               // of a job that has not ended
 	spareMemory   = 1.2              // of what the largest task used

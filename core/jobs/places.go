@@ -25,8 +25,8 @@ func (p Place) compare(o Place) int {
 	return cmp.Or(cmp.Compare(p.User.Name, o.User.Name), cmp.Compare(p.User.UID, o.User.UID), cmp.Compare(p.Dir, o.Dir))
 }
 
-// PlaceAnswer says whether a worker runs tasks at a place. Its record says only whom it may admit: whether it has the
-// user, with this number, and the directory, it looks up once it gets a bid for such tasks.
+// PlaceAnswer says whether a worker runs tasks at a place. A worker looks up the user, with this number, and the
+// directory when it gets the first bid for such tasks. Its record says only whom it may admit.
 type PlaceAnswer struct {
 	Place
 	Why string `json:"w,omitempty"` // why it does not; "": it does
@@ -104,8 +104,8 @@ func (d *Dispatcher) hearPlaces(s *workerState, answers []PlaceAnswer) {
 	}
 }
 
-// judgeShape is the judge's verdict on a task of a shape at a worker, with the worker's answer about its place, which no
-// record has.
+// judgeShape is the judge's verdict on a task of a shape at a worker, with the worker's answer about its place, which
+// no record has.
 func (s *workerState) judgeShape(sh *shapeQueue) placement.Verdict {
 	v, shape := placement.JudgeAt(&sh.request, &s.record), &sh.shape
 	why := s.refused[shape.Place]

@@ -38,8 +38,8 @@ func placesOf(p *openings) (held, left int) {
 	return p.all.held, p.all.left
 }
 
-// TestOpeningThatHangsIsLeftBehind: its caller goes on, it truncates nothing later, and only so many are left behind,
-// and of one user fewer.
+// TestOpeningThatHangsIsLeftBehind: its caller goes on, and it truncates nothing later. The number of openings that are
+// left behind is bounded, and for one user more tightly.
 func TestOpeningThatHangsIsLeftBehind(t *testing.T) {
 	p := testOpenings(t, 20*time.Millisecond)
 	answer, began := make(chan struct{}), make(chan bool, maxOpenings)

@@ -45,8 +45,8 @@ func openBelow(at int, name string) (int, error) {
 	return unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 }
 
-// linkTree makes in the open directory into what is in the directory from: directories and symlinks anew, files as hard
-// links. from is the worker's own, and nobody else changes it meanwhile.
+// linkTree fills the open directory into with what is in the directory from: it makes directories and symlinks, and hard
+// links to the files. Nobody changes from meanwhile: it is the worker's own.
 func linkTree(from string, into int, o *owner) error {
 	entries, err := os.ReadDir(from)
 	if err != nil {

@@ -115,7 +115,7 @@ func addCounted(g cgroup.Group, rec *lifeRecord, x *runtime.Exit) {
 	rec.addUsage(x, cpu, g.Peak(), false)
 }
 
-// addUsage adds to an exit the counters of its life's cgroup. anew says that peak is of this life.
+// addUsage adds to an exit what the cgroup of its life has counted. With anew the peak is of this life alone.
 func (rec *lifeRecord) addUsage(x *runtime.Exit, cpu time.Duration, peak int64, anew bool) {
 	x.CPU = max(x.CPU, cpu-time.Duration(rec.BaseCPU))
 	switch {

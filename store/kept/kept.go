@@ -79,9 +79,7 @@ func Open(o Options) (*Store, error) {
 		s.noted[n.Name()] = true
 	}
 	for _, t := range tasks {
-		c := s.countFiles(t.Name())
-		s.sizes[t.Name()] = c.Bytes
-		s.all += c.Bytes
+		s.sizes[t.Name()] = 0 // until CountFiles
 	}
 	return s, nil
 }
@@ -298,8 +296,26 @@ func (s *Store) olderThan(at time.Time) (out []string) {
 	return out
 }
 
-// Run removes what was kept for KeepFor, until ctx ends.
+// CountFiles counts the files from before the store was opened. Until then their bytes take no room of the bound: there
+// may be so many tasks that a start of souk would wait long for it.
+func (s *Store) CountFiles(ctx context.Context) {
+	for _, task := range s.Tasks() {
+		if ctx.Err() != nil {
+			return
+		}
+		f := s.countFiles(task)
+		s.mu.Lock()
+		if was, there := s.sizes[task]; there && was == 0 {
+			s.sizes[task] = f.Bytes
+			s.all += f.Bytes
+		}
+		s.mu.Unlock()
+	}
+}
+
+// Run counts the files, and removes what was kept for KeepFor, until ctx ends.
 func (s *Store) Run(ctx context.Context) {
+	s.CountFiles(ctx)
 	t := time.NewTicker(sweepEvery)
 	defer t.Stop()
 	for {

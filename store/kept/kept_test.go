@@ -173,6 +173,21 @@ func TestPromiseOutlivesARestart(t *testing.T) {
 	}
 }
 
+// TestFilesOfBeforeTakeRoom: once they are counted, which a start does not wait for.
+func TestFilesOfBeforeTakeRoom(t *testing.T) {
+	dir := t.TempDir()
+	leave(t, openStore(t, kept.Options{Dir: dir}), "t1", 4<<20)
+	s := openStore(t, kept.Options{Dir: dir, Max: 6 << 20})
+	s.CountFiles(t.Context())
+	s.CountFiles(t.Context()) // counts nothing twice
+	if f := leave(t, s, "t2", 1<<20); f.Files != 1 {
+		t.Errorf("%+v", f)
+	}
+	if f := leave(t, s, "t3", 2<<20); f.Files != 0 {
+		t.Errorf("beyond the bound: %+v", f)
+	}
+}
+
 // TestRoomForFilesIsBounded: what is older than a day makes room, and what then does not fit is not kept.
 func TestRoomForFilesIsBounded(t *testing.T) {
 	dir := t.TempDir()

@@ -81,12 +81,12 @@ func (g Group) OpenMeter() *Meter {
 // CPU is Group.CPU.
 func (m *Meter) CPU() time.Duration { return time.Duration(m.cpu.readNumber()) * time.Microsecond }
 
-// Peak returns the most memory in bytes that the group has had charged at once since RestartPeak succeeded, as anew
-// reports, else since the group was made; 0: that is not counted.
+// Peak returns the most memory in bytes that was charged to the group at once; 0: the kernel does not count it. It
+// counts from the last RestartPeak that succeeded if anew is set, else from the making of the group.
 func (m *Meter) Peak() (bytes int64, anew bool) { return m.peak.readNumber(), m.anew }
 
-// RestartPeak makes Peak count from now on, where the kernel can: on v1, and on v2 since Linux 6.12, there only for this
-// meter. It returns the value that a later Group.Peak must exceed to be of the time from now on.
+// RestartPeak makes Peak count from now on, where the kernel can: on v1, and on v2 since Linux 6.12, there only for
+// this meter. It returns the value that a later Group.Peak must exceed to be of the time from now on.
 func (m *Meter) RestartPeak() int64 {
 	if m.v1Peak {
 		if m.anew = m.peak.restart(); m.anew {

@@ -54,7 +54,8 @@ func (q *Request) dirFault(err error) error {
 		"the directory %s cannot be looked at on this worker now", q.Dir)
 }
 
-// fileFault explains why a file cannot be opened or emptied. dir is the open directory; -1: there is none.
+// fileFault explains why a file cannot be opened or truncated. dir is the descriptor of the directory; -1: it is not
+// open.
 func (q *Request) fileFault(err error, what role, dir int) error {
 	given := map[role]string{input: q.Files.In, output: q.Files.Out, errOutput: q.Files.Err}[what]
 	at := q.below(given)
