@@ -8,6 +8,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/fsm"
 	"github.com/soukhq/souk/core/lifecycle"
+	"github.com/soukhq/souk/core/market"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -73,8 +74,8 @@ func sameNumbers(a, b []cluster.GPU) bool {
 	return slices.EqualFunc(a, b, func(p, q cluster.GPU) bool { return p.ID == q.ID })
 }
 
-// beginDevices numbers the devices found before the start. Missing ones are kept as long as a machine may hold one of
-// them or one with a higher number.
+// beginDevices numbers the devices found before the start. Missing ones are kept as long as a machine or a task may hold
+// one of them or one with a higher number.
 func (s *self) beginDevices(found []cluster.GPU, held func(number int) bool) {
 	s.Devices = numberDevices(s.Devices, found)
 	for n := len(s.Devices) - 1; n >= 0 && s.Devices[n].Health == missing && !held(n); n-- {
@@ -83,32 +84,34 @@ func (s *self) beginDevices(found []cluster.GPU, held func(number int) bool) {
 }
 
 // forgetDevices drops the found devices once the operator lists devices: numbers then refer to those. It refuses if a
-// machine holds a found device, which it would go on to use uncounted.
+// machine or a task holds a found device, which it would go on to use uncounted.
 func (s *self) forgetDevices(held func(number int) bool) error {
 	for n, d := range s.Devices {
 		if held(n) {
-			return fault.New(fault.Conflict, codeDevicesHeld, "a machine of worker %s holds the device %s, which "+
-				"souk found on the host, and --gpu now names other devices: start the worker without --gpu, stop "+
-				"the machine, then start it with --gpu", s.ID, d.ID)
+			return fault.New(fault.Conflict, codeDevicesHeld, "a machine or a task of worker %s holds the device %s, "+
+				"which souk found on the host, and --gpu now names other devices: start the worker without --gpu, "+
+				"stop the machine or wait for the task, then start it with --gpu", s.ID, d.ID)
 		}
 	}
 	s.Devices = nil
 	return nil
 }
 
-// heldDevices returns a function that reports the device numbers in the records of a journal's machines.
+// heldDevices returns a function that reports the device numbers in the records of a journal's machines and tasks.
 func heldDevices(records []fsm.Record) func(number int) bool {
 	held := map[int]bool{}
 	for _, r := range records {
-		if r.Bucket != lifecycle.MachineBucket {
-			continue
-		}
 		var row struct {
-			Devices []struct {
-				Device int `json:"device"`
-			} `json:"devices"`
+			Devices []market.Share `json:"devices"`
 		}
-		if json.Unmarshal(r.Value, &row) == nil { // Restore reports unreadable records
+		var err error
+		switch r.Bucket {
+		case lifecycle.MachineBucket:
+			err = json.Unmarshal(r.Value, &row)
+		case lifecycle.TaskDevicesBucket:
+			err = json.Unmarshal(r.Value, &row.Devices)
+		}
+		if err == nil { // Restore reports unreadable records
 			for _, d := range row.Devices {
 				held[d.Device] = true
 			}

@@ -192,12 +192,12 @@ func (gpuTasks) Evict(machine.Preemption)          {}
 // gets it; what is noted of one that is over goes with it.
 func TestTaskKeepsItsDeviceOverRestart(t *testing.T) {
 	j, rt := mem.New(), fake.New(fake.Options{})
-	began := func() *bench {
+	began := func(ids ...string) *bench {
 		return open(t, j, rt, func(o *worker.Options) {
-			o.Offer, o.Tasks = worker.Offer{GPUs: found("A", "B"), Found: true}, gpuTasks{}
+			o.Offer, o.Tasks = worker.Offer{GPUs: found(ids...), Found: true}, gpuTasks{}
 		})
 	}
-	b := began()
+	b := began("A", "B")
 	admit := func(name string) error {
 		return b.AdmitTask(t.Context(), lifecycle.Task{Name: name, App: "app", Want: cluster.Resources{GPU: 1000}})
 	}
@@ -226,7 +226,7 @@ func TestTaskKeepsItsDeviceOverRestart(t *testing.T) {
 	for range 2 { // the first task was never begun
 		_ = b.stop()
 		rt = rt.Reopen()
-		b = began()
+		b = began("A", "B")
 		if has("task1") != "[] []" || has("task2") != "[1] [B]" {
 			t.Errorf("after a restart they have %s and %s", has("task1"), has("task2"))
 		}
@@ -234,7 +234,25 @@ func TestTaskKeepsItsDeviceOverRestart(t *testing.T) {
 	if err := admit("task3"); err != nil || has("task3") != "[0] [A]" {
 		t.Errorf("the third has %s: %v", has("task3"), err)
 	}
-	for _, name := range []string{"task2", "task3"} {
+	// One whose device has gone keeps its number, over restarts too: what comes instead has another number.
+	b.Devices(found("A"))
+	for _, ids := range [][]string{{"A"}, {"C", "A"}} {
+		_ = b.stop()
+		rt = rt.Reopen()
+		b = began(ids...)
+		if has("task2") != "[1] [B]" {
+			t.Errorf("without its device, and with %s, it has %s", ids, has("task2"))
+		}
+	}
+	for _, name := range []string{"task3", "task4"} { // A and C
+		if err := admit(name); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := admit("task5"); !fault.Is(err, fault.Exhausted) || !strings.Contains(err.Error(), "not there any more") {
+		t.Errorf("a task was given what is not there: %v", err)
+	}
+	for _, name := range []string{"task2", "task3", "task4"} {
 		if err := b.ReleaseTask(t.Context(), name); err != nil {
 			t.Error(err)
 		}

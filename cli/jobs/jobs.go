@@ -171,7 +171,7 @@ func printJob(c *cli.Env, j *jobs.Job) {
 	}
 	shape := cli.LineShape(&machine.Line{CPUKind: s.CPUKind, CPUs: s.CPUs, CPUMilli: s.CPUMilli, MemoryMB: s.MemoryMB})
 	if s.GPUs > 0 {
-		shape += ", " + countOf(s.GPUs, "GPU", "GPUs")
+		shape += ", " + countOf(s.GPUs, strings.TrimSpace(s.GPUKind+" GPU"), strings.TrimSpace(s.GPUKind+" GPUs"))
 	}
 	line("tasks", "%s (index %s), each %s", thousands(j.Tasks), indices, shape)
 	printFiles(c, s)

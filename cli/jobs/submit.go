@@ -30,7 +30,7 @@ type submitFlags struct {
 	cpu      cli.CPU
 	cpuKind  string
 	memory   cli.Size
-	gpus     int
+	gpus     string
 	maxFails int
 	retries  int
 	timeout  time.Duration
@@ -119,7 +119,8 @@ func Submit(c *cli.Env) *cobra.Command {
 		"shared, which may use what others leave, or performance, which is a limit (default shared; with --cpu "+
 			"performance)")
 	f.Var(&o.memory, "memory", "memory of each task, such as 40m or 2g (default: 256m, or what its CPUs bring)")
-	f.IntVar(&o.gpus, "gpus", 0, "how many whole GPUs each task has, of any kind; it finds their numbers in SOUK_GPUS")
+	f.StringVar(&o.gpus, "gpus", "",
+		"COUNT or KIND:COUNT, the whole GPUs that each task has; it finds their numbers in SOUK_GPUS")
 	f.IntVar(&o.maxFails, "max-fails", -1, "cancel the rest when more tasks than this have failed (default: never)")
 	f.IntVar(&o.retries, "retries", 0, "how often a task that fails is run again")
 	f.DurationVar(&o.timeout, "timeout", 0, "end an attempt that runs for longer; it has then failed (default: none)")
@@ -235,7 +236,6 @@ func specOf(c *cli.Env, o *submitFlags, argv []string, sent []jobs.Sent) (jobs.S
 		Env:        all,
 		CPUKind:    o.cpuKind,
 		MemoryMB:   int(o.memory),
-		GPUs:       o.gpus,
 		Retries:    o.retries,
 		TimeoutMS:  o.timeout.Milliseconds(),
 		EstimateMS: o.estimate.Milliseconds(),
@@ -250,6 +250,11 @@ func specOf(c *cli.Env, o *submitFlags, argv []string, sent []jobs.Sent) (jobs.S
 	}
 	if o.maxFails >= 0 {
 		s.MaxFails = &o.maxFails
+	}
+	if o.gpus != "" {
+		if s.GPUs, s.GPUKind, err = machines.ParseGPUs(o.gpus); err != nil {
+			return s, err
+		}
 	}
 	if s.First, s.Last, err = parseArray(o.array); err != nil {
 		return s, err

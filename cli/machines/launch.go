@@ -266,17 +266,24 @@ func (o *RunFlags) applyGuest(g *machine.Guest) error {
 		g.Extras[name] = n
 	}
 	if o.set.Changed("gpus") {
-		kind, count, both := strings.Cut(o.gpus, ":")
-		if !both {
-			kind, count = "", o.gpus
+		var err error
+		if g.GPUs, g.GPUKind, err = ParseGPUs(o.gpus); err != nil {
+			return err
 		}
-		n, err := strconv.Atoi(count)
-		if err != nil {
-			return cli.Usagef("--gpus is written COUNT or KIND:COUNT, not %q", o.gpus)
-		}
-		g.GPUs, g.GPUKind = n, kind
 	}
 	return nil
+}
+
+// ParseGPUs reads the value of --gpus: COUNT or KIND:COUNT.
+func ParseGPUs(text string) (count int, kind string, err error) {
+	kind, digits, both := strings.Cut(text, ":")
+	if !both {
+		kind, digits = "", text
+	}
+	if count, err = strconv.Atoi(digits); err != nil || both && kind == "" {
+		return 0, "", cli.Usagef("--gpus is written COUNT or KIND:COUNT, not %q", text)
+	}
+	return count, kind, nil
 }
 
 func (o *RunFlags) applyEnv(c *cli.Env, cfg *machine.Config) error {

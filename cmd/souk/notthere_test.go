@@ -55,8 +55,6 @@ func notThereSteps() []readmeStep {
 		{say: "The same is said of each key in [the config](reference/config.md), and of each path in " +
 			"[the API](reference/api.md)."},
 		{say: "## Coming from Slurm"},
-		{say: "A task names no kind of GPU; `souk run` and `souk gang` do:"},
-		{run: `souk submit --gpus a100:2 -- /bin/true; echo "exit code $?"`},
 		{say: "An array has no step, and no limit of how many run at once:"},
 		{run: `souk submit --array 1-10:2 -- /bin/true; echo "exit code $?"`},
 		{run: `souk submit --array 1-10%2 -- /bin/true; echo "exit code $?"`},

@@ -362,6 +362,7 @@ func (d *Dispatcher) queueOf(shape Shape) *shapeQueue {
 // shape is what one of the job's tasks needs of a worker.
 func (j *job) shape() Shape {
 	s := ShapeOf(j.terms.Shape)
+	s.GPUKind = j.terms.GPUKind
 	s.Place = Place{j.terms.User, j.terms.Files.Dir}
 	s.Extended = !j.terms.Files.IsZero() || len(j.terms.Secrets) > 0 || j.terms.Image != ""
 	s.Require, s.Prefer = j.terms.require, j.terms.prefer

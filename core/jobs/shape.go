@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/machine"
 )
 
 // Shape is what one task needs of a worker: what it occupies, in the dimensions that tasks can request, and its place.
@@ -11,6 +12,8 @@ type Shape struct {
 	CPU    int64 `json:"c"`           // thousandths of a core
 	Memory int64 `json:"m"`           // MiB
 	GPU    int64 `json:"g,omitempty"` // thousandths of a GPU
+	// GPUKind is the kind of the GPUs; "": any. A worker of a build that does not know it offers no slot for such a task.
+	GPUKind string `json:"k,omitempty"`
 	Place
 	// Extended says that the task has Files, TaskSecrets or an image. A worker of a build that does not know them offers no slot for
 	// such a task: what it offers lacks this.
@@ -25,13 +28,17 @@ func ShapeOf(r cluster.Resources) Shape { return Shape{CPU: r.CPU, Memory: r.Mem
 
 // Resources returns the shape as the ledger counts it.
 func (s Shape) Resources() cluster.Resources {
-	return cluster.Resources{CPU: s.CPU, Memory: s.Memory, GPU: s.GPU}
+	r := cluster.Resources{CPU: s.CPU, Memory: s.Memory, GPU: s.GPU}
+	if s.GPUKind != "" {
+		r.Named = map[string]int64{machine.GPUKindPrefix + s.GPUKind: s.GPU}
+	}
+	return r
 }
 
 // compare orders shapes, so that a run can be repeated.
 func (s Shape) compare(o Shape) int {
 	return cmp.Or(cmp.Compare(s.CPU, o.CPU), cmp.Compare(s.Memory, o.Memory), cmp.Compare(s.GPU, o.GPU),
-		s.Place.compare(o.Place), compareBool(s.Extended, o.Extended),
+		cmp.Compare(s.GPUKind, o.GPUKind), s.Place.compare(o.Place), compareBool(s.Extended, o.Extended),
 		cmp.Compare(s.Require, o.Require), cmp.Compare(s.Prefer, o.Prefer))
 }
 
@@ -51,6 +58,9 @@ func (s Shape) timesIn(free cluster.Resources, n int) int {
 		if x[0] > 0 {
 			n = min(n, int(max(0, x[1]/x[0])))
 		}
+	}
+	if s.GPUKind != "" && s.GPU > 0 {
+		n = min(n, int(max(0, free.Named[machine.GPUKindPrefix+s.GPUKind]/s.GPU)))
 	}
 	return n
 }

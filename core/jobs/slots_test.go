@@ -1,12 +1,14 @@
 package jobs_test
 
 import (
+	"maps"
 	"testing"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/auction"
 	"github.com/soukhq/souk/core/jobs"
+	"github.com/soukhq/souk/machine"
 )
 
 // bidAt makes a bulletin of one short bid.
@@ -91,5 +93,31 @@ func TestPausedBuyerGetsNoOffer(t *testing.T) {
 	s.Pause("a", false)
 	if a, _ := offered(s, epoch, 0); len(a) != 1 {
 		t.Error("it was offered none afterwards")
+	}
+}
+
+// TestGPUsOfOneKindAreOfferedOnce: a worker with a GPU of each of two kinds offers one slot to tasks of each, and none
+// to a third or to those of a kind that it lacks.
+func TestGPUsOfOneKindAreOfferedOnce(t *testing.T) {
+	s := jobs.NewSlots(8, auction.DefaultRules(8))
+	bid := auction.NoBid()
+	bid.Short = 1
+	bulletin := &jobs.Bulletin{}
+	for _, kind := range []string{"a100", "h200", "b200"} {
+		bulletin.Bids = append(bulletin.Bids, jobs.ShapeBid{Bid: bid, Quota: 8,
+			Shape: jobs.Shape{CPU: 100, Memory: 64, GPU: 1000, GPUKind: kind}})
+	}
+	s.Hear("a", bulletin)
+	gpus := []cluster.GPU{{Kind: "a100", Free: 1000}, {Kind: "h200", Free: 1000}}
+	rec := cluster.Record{Worker: "w", State: cluster.Ready, Incarnation: 1, GPUs: gpus,
+		Capacity: cluster.Resources{CPU: 4000, Memory: 4096}.Add(machine.DeviceResources(gpus))}
+	got := map[string]int{}
+	for range 2 {
+		for _, o := range s.Offers(epoch, rec)["a"] {
+			got[o.Shape.GPUKind]++
+		}
+	}
+	if want := map[string]int{"a100": 1, "h200": 1}; !maps.Equal(got, want) {
+		t.Errorf("offers by kind: %v, want %v", got, want)
 	}
 }

@@ -36,8 +36,9 @@ type Spec struct {
 	CPUs     int               `json:"cpus,omitempty"`
 	CPUMilli int               `json:"cpu_milli,omitempty"` // thousandths of a core, instead of CPUs
 	MemoryMB int               `json:"memory_mb,omitempty"`
-	GPUs     int               `json:"gpus,omitempty"`    // whole GPUs, of any kind
-	Retries  int               `json:"retries,omitempty"` // times a failed task is run again
+	GPUs     int               `json:"gpus,omitempty"`     // whole GPUs
+	GPUKind  string            `json:"gpu_kind,omitempty"` // "": any
+	Retries  int               `json:"retries,omitempty"`  // times a failed task is run again
 	// if more tasks than this fail, the rest are cancelled; nil: never
 	MaxFails   *int         `json:"max_fails,omitempty"`
 	TimeoutMS  int64        `json:"timeout_ms,omitempty"`  // of one attempt; 0: none
@@ -126,6 +127,8 @@ func (s *Spec) Settle() error {
 		return no("a task has %d to %d MiB of memory, not %d", machine.MinMemoryMB, machine.MaxMemoryMB, s.MemoryMB)
 	case s.GPUs < 0 || s.GPUs > machine.MaxGPUs:
 		return no("a task has 0 to %d GPUs, not %d", machine.MaxGPUs, s.GPUs)
+	case s.GPUKind != "" && (s.GPUs == 0 || !machine.ValidName(s.GPUKind)):
+		return no("a kind of GPU is a name such as a10, of at least one GPU; got %d of %.40q", s.GPUs, s.GPUKind)
 	case s.Retries < 0 || s.Retries > MaxRetries:
 		return no("a task is run again 0 to %d times, not %d", MaxRetries, s.Retries)
 	case s.MaxFails != nil && *s.MaxFails < 0:
@@ -191,12 +194,12 @@ func (s *Spec) Tasks() int { return s.Last - s.First + 1 }
 // Shape returns the resources that one task occupies.
 func (s *Spec) Shape() cluster.Resources {
 	return machine.Resources(&machine.Config{Guest: &machine.Guest{CPUKind: s.CPUKind, CPUs: s.CPUs,
-		CPUMilli: s.CPUMilli, MemoryMB: s.MemoryMB, GPUs: s.GPUs}})
+		CPUMilli: s.CPUMilli, MemoryMB: s.MemoryMB, GPUs: s.GPUs, GPUKind: s.GPUKind}})
 }
 
 // Request returns the request that the judge judges one task by.
 func (s *Spec) Request() placement.Request {
-	r := placement.Request{App: s.App, Resources: s.Shape()}
+	r := placement.Request{App: s.App, Resources: s.Shape(), GPUKind: s.GPUKind}
 	r.Scheduling.Require = s.conditions()
 	if s.Owner.User != nil && s.Image == "" {
 		r.UnixUser = s.Owner.User.Name
@@ -212,7 +215,8 @@ type Terms struct {
 	Image   string   `json:",omitempty"` // "": Command is a program of the host
 	Env     []string // KEY=VALUE, sorted; without what differs from task to task
 	Shape   cluster.Resources
-	Shared  bool // its CPU is a share
+	GPUKind string `json:",omitempty"` // of the GPUs in Shape; "": any
+	Shared  bool   // its CPU is a share
 	Timeout time.Duration
 
 	Namespace  string
@@ -228,7 +232,8 @@ type Terms struct {
 }
 
 func (s *Spec) termsOf(id string) *Terms {
-	t := &Terms{Job: id, App: s.App, Command: s.Command, Shape: s.Shape(), Shared: s.CPUKind != machine.Performance,
+	t := &Terms{Job: id, App: s.App, Command: s.Command, Shape: s.Shape(), GPUKind: s.GPUKind,
+		Shared:  s.CPUKind != machine.Performance,
 		Timeout: time.Duration(s.TimeoutMS) * time.Millisecond, Namespace: s.Namespace, Scheduling: s.Scheduling(),
 		Name: s.Name, Image: s.Image, Files: s.Files, TaskSecrets: s.TaskSecrets,
 		require: conditionText(s.conditions()), prefer: conditionText(s.Prefer)}

@@ -71,7 +71,7 @@ func parseConditions(text string) (list []cluster.Requirement, ok bool) {
 // request returns the request that the judge judges a task of this shape by; not ok: the shape has a requirement that
 // this build does not know.
 func (s Shape) request() (r placement.Request, ok bool) {
-	r = placement.Request{Resources: s.Resources(), UnixUser: s.User.Name}
+	r = placement.Request{Resources: s.Resources(), UnixUser: s.User.Name, GPUKind: s.GPUKind}
 	r.Scheduling.Require, ok = parseConditions(s.Require)
 	return r, ok
 }

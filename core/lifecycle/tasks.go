@@ -22,7 +22,8 @@ type Task struct {
 	Namespace  string             `json:"namespace,omitempty"` // "" is quota.Default
 	Scheduling machine.Scheduling `json:"scheduling,omitzero"`
 	Want       cluster.Resources  `json:"want"`
-	Since      time.Time          `json:"since,omitzero"` // when it started; zero: it is about to start
+	GPUKind    string             `json:"gpu_kind,omitempty"` // of the GPUs in Want; "": any
+	Since      time.Time          `json:"since,omitzero"`     // when it started; zero: it is about to start
 }
 
 // TaskGrace is the longest time between the signal and the kill of an evicted task.
@@ -79,8 +80,8 @@ func (s *tasks) beginTask(t Task) error {
 	if s.all[t.Name] != nil {
 		return nil
 	}
-	r := placement.Request{App: t.App, Machine: t.Name, Resources: t.Want, Namespace: t.payingNamespace(),
-		Scheduling: t.Scheduling}
+	r := placement.Request{App: t.App, Machine: t.Name, Resources: t.Want, GPUKind: t.GPUKind,
+		Namespace: t.payingNamespace(), Scheduling: t.Scheduling}
 	if f := s.accounts.fundsFor(s.now, "", &r); !f.Enough() && f.Beyond() == nil &&
 		s.accounts.MayRunUnpaid(f.Namespace) {
 		r.Scheduling.Lent, t.Scheduling.Lent = true, true
@@ -92,6 +93,7 @@ func (s *tasks) beginTask(t Task) error {
 	s.all[t.Name] = &t
 	if has := s.seller.Devices(t.Name); len(has) > 0 {
 		s.putRecord(TaskDevicesBucket, t.Name, has)
+		s.out.Sync = true // durable before the task begins: the runtime cannot say which devices it has
 	}
 	s.accounts.Put(s.now, t.Name, s.taskCharge(&t))
 	return nil
@@ -103,7 +105,9 @@ func (s *tasks) describeTask(t Task) {
 	if old == nil || old.App != "" {
 		return // it has ended, or is described already
 	}
+	named := t.Want.Named // a task's name at the runtime has none
 	t.Want = old.Want
+	t.Want.Named = named
 	*old = t
 	s.seller.DescribeTask(t.Name, t.App, t.ledgerTenant())
 	c := s.taskCharge(old)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -287,5 +288,35 @@ func TestFailedLaunchFreesItsRoomOnce(t *testing.T) {
 	d.boot()
 	if rec := d.sup.Record(d.now); !rec.Used.Fits(capacity) {
 		t.Fatalf("over-granted: %v of %v", rec.Used, capacity)
+	}
+}
+
+// TestDevicesOfATaskAreDurableBeforeItBegins: else souk, killed then, would guess after its restart which devices the
+// task has. Other tasks cost no write.
+func TestDevicesOfATaskAreDurableBeforeItBegins(t *testing.T) {
+	gpus := []cluster.GPU{{Kind: "a100", Free: 1000}, {Kind: "h200", Free: 1000}}
+	sup := lifecycle.New(cluster.Record{Worker: "w", State: cluster.Ready, GPUs: gpus,
+		Capacity: cluster.Resources{CPU: 4000}.Add(machine.DeviceResources(gpus))}, rand.New(rand.NewPCG(1, 2)))
+	now := time.Unix(1_700_000_000, 0)
+	task := taskOf("t1", "app", machine.BandBatch, 1000)
+	if out, err := sup.AdmitTask(now, task); err != nil || out.Sync || len(out.Records) > 0 {
+		t.Errorf("a task without devices: %v, %+v", err, out)
+	}
+	task = taskOf("t2", "app", machine.BandBatch, 1000)
+	task.Want.GPU, task.GPUKind = 1000, "h200"
+	task.Want.Named = map[string]int64{"gpu.h200": 1000}
+	if out, err := sup.AdmitTask(now, task); err != nil || !out.Sync || len(out.Records) != 1 {
+		t.Errorf("a task with a device: %v, %+v", err, out)
+	}
+	if numbers, _ := sup.TaskDevices("t2"); !slices.Equal(numbers, []int{1}) {
+		t.Errorf("a task that asks for an h200 has the devices %v", numbers)
+	}
+	task.Name = "t3"
+	if _, err := sup.AdmitTask(now, task); !fault.Is(err, fault.Exhausted) {
+		t.Errorf("a second one has the only h200: %v", err)
+	}
+	sup.ReleaseTask(now, "t2")
+	if _, err := sup.AdmitTask(now, task); err != nil {
+		t.Errorf("after its end: %v", err)
 	}
 }

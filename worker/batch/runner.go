@@ -437,8 +437,10 @@ func (r *Runner) watchTask(buyer cluster.WorkerID, w jobs.Watch) {
 
 // taskOf describes a task for the worker.
 func taskOf(l jobs.Life, t *jobs.Terms) lifecycle.Task {
-	return lifecycle.Task{Name: l.String(), App: t.App, Namespace: t.Namespace, Scheduling: t.Scheduling,
-		Want: l.Shape()}
+	out := lifecycle.Task{Name: l.String(), App: t.App, Namespace: t.Namespace, Scheduling: t.Scheduling,
+		Want: l.Shape(), GPUKind: t.GPUKind}
+	out.Want.Named = t.Shape.Named
+	return out
 }
 
 // Evict implements worker.Tasks.
