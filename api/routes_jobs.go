@@ -13,6 +13,8 @@ const (
 	WaitJob   Op = "GET /v1/souk/jobs/{job}/wait"
 	ReportJob Op = "GET /v1/souk/jobs/{job}/report"
 	CancelJob Op = "POST /v1/souk/jobs/{job}/cancel"
+	HoldJob   Op = "POST /v1/souk/jobs/{job}/hold"
+	FreeJob   Op = "POST /v1/souk/jobs/{job}/release"
 	ListTasks Op = "GET /v1/souk/jobs/{job}/tasks"
 	JobLogs   Op = "GET /v1/souk/jobs/{job}/logs"
 	TaskLogs  Op = "GET /v1/souk/jobs/{job}/tasks/{index}/logs"
@@ -39,6 +41,9 @@ func jobRoutes() []Route {
 			About: "Report what a job asked for, waited for and used.", Out: jobs.JobReport{}},
 		{Op: CancelJob, Verb: VerbOperate, Kind: KindJob, About: "Drop the tasks that wait, end those that run.",
 			Out: jobs.Job{}},
+		{Op: HoldJob, Verb: VerbOperate, Kind: KindJob,
+			About: "Keep the tasks that wait from starting; those that run go on.", Out: jobs.Job{}},
+		{Op: FreeJob, Verb: VerbOperate, Kind: KindJob, About: "Let the tasks of a job on hold start.", Out: jobs.Job{}},
 		{Op: CancelTasks, Verb: VerbOperate, Kind: KindJob,
 			About: "Cancel some tasks alone, by index, as 7 or 3,10-20: drop what waits, end what runs.",
 			Out:   TasksCancelled{}},

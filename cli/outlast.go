@@ -116,6 +116,37 @@ func Pause(ctx context.Context, d time.Duration) error {
 // Note prints a remark on stderr, besides a command's answer.
 func (c *Env) Note(format string, args ...any) { c.note(fmt.Sprintf(format, args...), nil) }
 
+// Until reads a time to come: a duration from now, a time, or a time of the day, which is the next one. "": none.
+func Until(flag, text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+		return now.Add(d), nil
+	}
+	for _, layout := range []string{time.TimeOnly, "15:04"} {
+		if t, err := time.Parse(layout, text); err == nil {
+			y, m, d := now.Date()
+			at := time.Date(y, m, d, t.Hour(), t.Minute(), t.Second(), 0, now.Location())
+			if at.Before(now) {
+				at = time.Date(y, m, d+1, t.Hour(), t.Minute(), t.Second(), 0, now.Location())
+			}
+			return at, nil
+		}
+	}
+	for _, layout := range append(timeLayouts(), "2006-01-02T15:04", "2006-01-02 15:04") {
+		if t, err := time.ParseInLocation(layout, text, now.Location()); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, Usagef("%s is a duration such as 90m, a time such as 2026-01-31T08:00, or a time of the day such "+
+		"as 08:00, not %q", flag, text)
+}
+
+func timeLayouts() []string {
+	return []string{time.RFC3339Nano, "2006-01-02T15:04:05", time.DateTime, time.DateOnly}
+}
+
 // Since reads how far back a list goes: a duration before now, or a time. "": no limit.
 func Since(text string, now time.Time) (time.Time, error) {
 	if text == "" {
@@ -124,7 +155,7 @@ func Since(text string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
 		return now.Add(-d), nil
 	}
-	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", time.DateTime, time.DateOnly} {
+	for _, layout := range timeLayouts() {
 		if t, err := time.ParseInLocation(layout, text, time.Local); err == nil {
 			return t, nil
 		}

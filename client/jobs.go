@@ -80,6 +80,20 @@ func (c *Client) CancelJob(ctx context.Context, ref string) (jobs.Job, error) {
 	return j, err
 }
 
+// HoldJob keeps the tasks of a job that wait from starting.
+func (c *Client) HoldJob(ctx context.Context, ref string) (jobs.Job, error) {
+	var j jobs.Job
+	err := c.doCall(ctx, newCall(api.HoldJob, ref), &j)
+	return j, err
+}
+
+// ReleaseJob lets the tasks of a job on hold start.
+func (c *Client) ReleaseJob(ctx context.Context, ref string) (jobs.Job, error) {
+	var j jobs.Job
+	err := c.doCall(ctx, newCall(api.FreeJob, ref), &j)
+	return j, err
+}
+
 // CancelTasks cancels some tasks of a job: it drops those that wait and ends those that run.
 func (c *Client) CancelTasks(ctx context.Context, ref string, list jobs.Indices) (api.TasksCancelled, error) {
 	var out api.TasksCancelled

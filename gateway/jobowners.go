@@ -60,11 +60,15 @@ func limitSight(r *http.Request, j jobs.Job) jobs.Job {
 // findJob returns the job that a request names, if the request may see it. Of several jobs of one name, those that it
 // may change go before those of others.
 func (a *jobsAPI) findJob(r *http.Request) (jobs.Job, []find.Unanswered, error) {
+	return a.findJobNamed(r, r.PathValue("job"))
+}
+
+// findJobNamed is findJob for a job that is named elsewhere in a request.
+func (a *jobsAPI) findJobNamed(r *http.Request, ref string) (jobs.Job, []find.Unanswered, error) {
 	b, err := a.buyerOrError()
 	if err != nil {
 		return jobs.Job{}, nil, err
 	}
-	ref := r.PathValue("job")
 	if j, silent, ok := a.findOwnJob(r, b, ref); ok {
 		return j, silent, nil
 	}
@@ -73,6 +77,24 @@ func (a *jobsAPI) findJob(r *http.Request) (jobs.Job, []find.Unanswered, error) 
 		err = fault.New(fault.NotFound, fault.CodeJobNotFound, "job %.80q not found; \"souk job ls\" lists them", ref)
 	}
 	return j, silent, err
+}
+
+// findAwaited replaces the names of the jobs that a job is to wait for by their IDs. It refuses jobs that the request may
+// not see, as if they were not there.
+func (a *jobsAPI) findAwaited(r *http.Request, s *jobs.Spec) error {
+	for i := range s.After {
+		x := &s.After[i]
+		j, silent, err := a.findJobNamed(r, x.Job)
+		switch {
+		case err != nil:
+			return fault.Wrap(err, fault.KindOf(err), fault.CodeOf(err), "the job is to run %s after another one", x.Kind)
+		case len(silent) > 0:
+			return fault.New(fault.Unavailable, fault.CodeJobMember, "members that do not answer may keep a newer job "+
+				"%.80q than %s: name the job to wait for by its id", x.Job, j.ID)
+		}
+		x.Job = j.ID
+	}
+	return nil
 }
 
 // findOwnJob returns the newest job of a name among those of the Unix user who asks, or else among those that the

@@ -42,6 +42,8 @@ type Jobs interface {
 	// Tasks lists tasks in order of index; next is the index to continue with; -1 at the end.
 	Tasks(ctx context.Context, job string, q jobs.TaskQuery) (out []jobs.Task, next int, err error)
 	Cancel(ctx context.Context, job string) (jobs.Job, error)
+	// SetHold keeps the waiting tasks of a job from starting, or lets them go.
+	SetHold(ctx context.Context, job string, hold bool) (jobs.Job, error)
 	// CancelTasks cancels some tasks of a job.
 	CancelTasks(ctx context.Context, job string, list jobs.Indices) (jobs.Job, jobs.TasksCancelled, error)
 	// Wait returns when the job has ended, when more than done of its tasks have ended, or after limit.
@@ -79,6 +81,8 @@ func (a *jobsAPI) opHandlers() handlers {
 		"GET /v1/souk/jobs/{job}/wait":               a.waitJob,
 		"GET /v1/souk/jobs/{job}/report":             a.reportJob,
 		"POST /v1/souk/jobs/{job}/cancel":            a.cancelJob,
+		"POST /v1/souk/jobs/{job}/hold":              a.holdJob(true),
+		"POST /v1/souk/jobs/{job}/release":           a.holdJob(false),
 		"GET /v1/souk/jobs/{job}/tasks":              a.listTasks,
 		"GET /v1/souk/jobs/{job}/logs":               a.jobLogs,
 		"GET /v1/souk/jobs/{job}/tasks/{index}/logs": a.taskLogs,
@@ -129,6 +133,9 @@ func (a *jobsAPI) submitJob(w http.ResponseWriter, r *http.Request) error {
 		if err == nil {
 			answerJSON(w, http.StatusCreated, j)
 		}
+		return err
+	}
+	if err := a.findAwaited(r, &n.Spec); err != nil {
 		return err
 	}
 	if err := a.fitsEver(r.Context(), n.Spec); err != nil {
@@ -297,6 +304,22 @@ func (a *jobsAPI) cancelJob(w http.ResponseWriter, r *http.Request) error {
 	}
 	answerJSON(w, http.StatusOK, j)
 	return nil
+}
+
+// holdJob holds or releases a job.
+func (a *jobsAPI) holdJob(hold bool) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		ref, err := a.findWhole(r)
+		if err != nil {
+			return err
+		}
+		j, err := a.jobs.SetHold(r.Context(), ref, hold)
+		if err != nil {
+			return err
+		}
+		answerJSON(w, http.StatusOK, j)
+		return nil
+	}
 }
 
 func (a *jobsAPI) cancelTasks(w http.ResponseWriter, r *http.Request) error {

@@ -82,6 +82,16 @@ func (d *deskJobs) Cancel(ctx context.Context, job string) (jobs.Job, error) {
 	return d.Status(ctx, job)
 }
 
+func (d *deskJobs) SetHold(ctx context.Context, job string, hold bool) (jobs.Job, error) {
+	if err := d.change(func(now time.Time) error { return d.dispatcher.SetHold(now, job, hold) }); err != nil {
+		return jobs.Job{}, err
+	}
+	return d.Status(ctx, job)
+}
+
+func (d *deskJobs) Awaited(context.Context) (map[string]bool, error) { return nil, nil }
+func (d *deskJobs) Learn(*jobs.Outcome)                              {}
+
 func (d *deskJobs) CancelTasks(ctx context.Context, job string, list jobs.Indices) (j jobs.Job,
 	out jobs.TasksCancelled, err error) {
 	if err = d.change(func(now time.Time) (err error) {

@@ -56,6 +56,7 @@ func (n *Node) Run(ctx context.Context, at ...net.Listener) error {
 	if n.o.Devices != nil {
 		g.Go(func() error { n.followDevices(gctx); return nil })
 	}
+	g.Go(func() error { n.jobs.FollowAwaited(gctx); return nil })
 	g.Go(func() error { n.services.Run(gctx); return nil })
 	g.Go(func() error { n.measureCPUs(gctx); return nil })
 	g.Go(func() error { n.tellBudgets(gctx); return nil })

@@ -37,6 +37,8 @@ func values() map[string]value {
 		"prefer": {list: attributes, more: true}, "tolerate": {list: reservations},
 		"volume":   {list: volumes, colon: true},
 		"band":     {list: words("free", "batch", "service", "system")},
+		"unmet":    {list: words("cancel", "wait"), kind: "string"},
+		"after":    {list: jobs, kind: "stringArray"},
 		"priority": {list: words("high", "normal", "low"), kind: "string"},
 		"strategy": {list: words("direct", "race", "shared", "batching", "fair-share")},
 		"cpu-kind": {list: words("shared", "performance")}, "restart": {list: words("no", "on-failure", "always")},

@@ -77,13 +77,11 @@ func fetchJob(ctx context.Context, c *cli.Env, ref string, list jobs.Indices, to
 			jobLabel(&j))
 	}
 	if list != nil {
-		all := tasks
-		tasks = slices.DeleteFunc(slices.Clone(all), func(t jobs.Task) bool { return !list.Has(t.Index) })
-		if len(tasks) < list.Len() {
-			return fault.New(fault.NotFound, fault.CodeJobNotFound, "%s has the tasks %d to %d, not all of %s",
-				jobLabel(&j),
-				j.Spec.First, j.Spec.Last, list)
+		if index, is := j.Spec.Indices().Missing(list); is {
+			return fault.New(fault.NotFound, fault.CodeJobNotFound, "%s has the tasks %s, and no task %d",
+				jobLabel(&j), j.Spec.Indices(), index)
 		}
+		tasks = slices.DeleteFunc(tasks, func(t jobs.Task) bool { return !list.Has(t.Index) })
 	}
 	to = cmp.Or(to, jobRef(&j))
 	var out []fetched

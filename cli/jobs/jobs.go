@@ -30,7 +30,7 @@ func Job(c *cli.Env) *cobra.Command {
 			"While that " +
 			"member does not answer,\nits tasks run on, and the job is shown from the copy of another member, which " +
 			"takes it over when the first is\ngiven up for dead."},
-		cmdJobLs(c), cmdJobStatus(c), cmdJobTasks(c), cmdJobReport(c), cmdJobWait(c), cmdJobCancel(c), cmdJobLogs(c),
+		cmdJobLs(c), cmdJobStatus(c), cmdJobTasks(c), cmdJobReport(c), cmdJobWait(c), cmdJobCancel(c), cmdJobHold(c), cmdJobRelease(c), cmdJobLogs(c),
 		cmdJobFetch(c))
 }
 
@@ -106,7 +106,7 @@ func printJobs(c *cli.Env, list []jobs.Job) {
 		rows = append(
 			rows,
 			[]cli.Cell{{Text: j.ID}, {Text: name}, {Text: cmp.Or(j.Spec.Owner.Name(), "-")},
-				{Text: j.Spec.App}, jobStateCell(j.State),
+				{Text: j.Spec.App}, heldOr(&j),
 				{Text: thousands(j.Tasks)},
 				{
 					Text: thousands(j.Waiting),
@@ -119,6 +119,15 @@ func printJobs(c *cli.Env, list []jobs.Job) {
 		cli.Keep("STATE"), cli.Drop("TASKS", 6), cli.Drop("WAITING", 3), cli.Drop("RUNNING", 5),
 		cli.Keep("OK"), cli.Keep("FAILED"), cli.Drop("AGE", 7), cli.Drop("COMMAND", 2).Cut(12)},
 		rows)
+}
+
+// heldOr returns the state of a job in a list: that of one on hold, of which nothing runs, is "held".
+func heldOr(j *jobs.Job) cli.Cell {
+	cell := jobStateCell(j.State)
+	if j.Held && j.Running == 0 {
+		cell.Text = "held"
+	}
+	return cell
 }
 
 func jobStateCell(s jobs.JobState) cli.Cell {
@@ -165,15 +174,12 @@ func printJob(c *cli.Env, j *jobs.Job) {
 	case j.Member != "" && !j.State.Final():
 		line("copy at", "no member: it is lost with that member's disk")
 	}
-	indices := fmt.Sprintf("%d to %d", s.First, s.Last)
-	if s.First == s.Last {
-		indices = strconv.Itoa(s.First)
-	}
 	shape := cli.LineShape(&machine.Line{CPUKind: s.CPUKind, CPUs: s.CPUs, CPUMilli: s.CPUMilli, MemoryMB: s.MemoryMB})
 	if s.GPUs > 0 {
 		shape += ", " + countOf(s.GPUs, strings.TrimSpace(s.GPUKind+" GPU"), strings.TrimSpace(s.GPUKind+" GPUs"))
 	}
-	line("tasks", "%s (index %s), each %s", thousands(j.Tasks), indices, shape)
+	line("tasks", "%s (index %s), each %s", thousands(j.Tasks), s.Indices(), shape)
+	printOrdering(c, s)
 	printFiles(c, s)
 	if len(s.Require) > 0 {
 		line("require", "%s", conditionsText(s.Require))

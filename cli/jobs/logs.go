@@ -68,8 +68,7 @@ func tasksMeant(j *jobs.Job, refs []string, q *jobs.OutputQuery) (first int, one
 	}
 	text := strings.Join(refs, ",")
 	if q.Tasks, err = jobs.ParseIndices(text); err != nil {
-		return 0, false, cli.Usagef("%q is no index of a task; %s has %d to %d", text, jobLabel(j), j.Spec.First,
-			j.Spec.Last)
+		return 0, false, cli.Usagef("%q is no index of a task; %s has %s", text, jobLabel(j), j.Spec.Indices())
 	}
 	return q.Tasks[0].First, q.Tasks.Len() == 1, nil
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -43,6 +42,8 @@ type submitFlags struct {
 	priority string
 	band     string
 	wait     bool
+	signal   string
+	order    orderFlags
 
 	image    string
 	chdir    string
@@ -110,7 +111,9 @@ func Submit(c *cli.Env) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.SetInterspersed(false) // flags after the command's name belong to the command
-	f.StringVar(&o.array, "array", "", "FIRST-LAST: one task for each index (default: one task, of index 0)")
+	f.StringVar(&o.array, "array", "",
+		"one task for each index: 1-2000, 0-99:3 in steps, 1,5,10-20; with %4 behind it at most 4 run at once "+
+			"(default: one task, of index 0)")
 	f.StringVar(&o.name, "name", "", "a name for the job; the newest of a name is meant by it")
 	o.set = f
 	f.Var(&o.cpu, "cpu", "CPU of each task in cores, such as 0.3 or 2, in the place of --cpus")
@@ -138,6 +141,10 @@ func Submit(c *cli.Env) *cobra.Command {
 	f.StringVar(&o.priority, "priority", "normal", "high, normal or low: each goes before the next")
 	f.StringVar(&o.band, "band", "batch",
 		"free, batch, service or system: what its tasks cost, and what machines may evict them; they evict nothing")
+	f.StringVar(&o.signal, "signal", "",
+		"SIGNAL or SIGNAL@SECONDS, as USR1@60: what the first process of each task gets so long before --timeout is over "+
+			"(default 60)")
+	o.order.register(f)
 	o.registerFiles(f)
 	f.BoolVar(&o.wait, "wait", false, "wait for the end, with a progress bar on a terminal")
 	cmd.RunE = func(cmd *cobra.Command, argv []string) error {
@@ -256,8 +263,18 @@ func specOf(c *cli.Env, o *submitFlags, argv []string, sent []jobs.Sent) (jobs.S
 			return s, err
 		}
 	}
-	if s.First, s.Last, err = parseArray(o.array); err != nil {
+	if o.array != "" {
+		if s.Array, s.AtOnce, err = jobs.ParseArray(o.array); err != nil {
+			return s, cli.Usagef("--array: %s", err)
+		}
+	}
+	if s.Ordering, err = o.order.ordering(time.Now()); err != nil {
 		return s, err
+	}
+	if o.signal != "" {
+		if s.Warning, err = jobs.ParseWarning(o.signal); err != nil {
+			return s, cli.Usagef("--signal: %s", err)
+		}
 	}
 	if s.Require, err = cli.Requirements("--require", o.require); err != nil {
 		return s, err
@@ -299,23 +316,6 @@ func (o *submitFlags) files(sent []jobs.Sent) (f jobs.Files, err error) {
 	}
 	f.Dir, err = dirOf(o.chdir)
 	return f, err
-}
-
-// parseArray reads FIRST-LAST.
-func parseArray(text string) (first, last int, err error) {
-	if text == "" {
-		return 0, 0, nil
-	}
-	a, b, both := strings.Cut(text, "-")
-	if !both {
-		b = a
-	}
-	first, errA := strconv.Atoi(a)
-	last, errB := strconv.Atoi(b)
-	if errA != nil || errB != nil || first < 0 || last < first {
-		return 0, 0, cli.Usagef("--array is written FIRST-LAST, as 1-2000, not %q", text)
-	}
-	return first, last, nil
 }
 
 // waitJob waits until a job has ended and returns the exit code of the first failed task. limit 0: none.

@@ -8,6 +8,7 @@ type JobTasks struct {
 	Long      bool
 	Submitted int64 // microseconds
 	Estimate  int64 // microseconds, of one task
+	Behind    int32 // tasks that wait, and are not in the queue yet: they count in its work
 
 	returned  []int32 // tasks given out and put back
 	rank      [3]int64
@@ -32,6 +33,14 @@ type TaskQueue struct {
 // NewTaskQueue returns an empty queue.
 func NewTaskQueue(rules Rules) *TaskQueue {
 	return &TaskQueue{rules: rules, jobs: map[int32]*JobTasks{}}
+}
+
+// LeftOf returns how many tasks of a job are in the queue.
+func (q *TaskQueue) LeftOf(job int32) int32 {
+	if j := q.jobs[job]; j != nil {
+		return j.Left()
+	}
+	return 0
 }
 
 // Tasks returns the number of tasks in the queue.
@@ -130,7 +139,7 @@ func (q *TaskQueue) countTasks(l *JobTasks, tasks int32) {
 
 // rerankJob updates a job's place in the heaps from its remaining work.
 func (q *TaskQueue) rerankJob(l *JobTasks) {
-	fleet := float64(int64(l.Left())*l.Estimate) / float64(q.rules.Workers) // all workers' time for it
+	fleet := float64(int64(l.Left()+l.Behind)*l.Estimate) / float64(q.rules.Workers) // all workers' time for it
 	work := l.Submitted + int64(float64(q.rules.Haste)*fleet)
 	if !l.Long {
 		q.putInHeap(ByShort, l, work)

@@ -24,6 +24,9 @@ func (d *Dispatcher) announceWork(now time.Time) {
 	if !d.ready {
 		return
 	}
+	if d.gatesDue {
+		d.openGates(now)
+	}
 	wait, due := d.tellDue(now)
 	if !due {
 		d.out.Wake = time.Time{}
@@ -288,10 +291,12 @@ func (d *Dispatcher) savePassedOver(now time.Time, s *workerState, passed []Shap
 func (d *Dispatcher) putTaskBack(j *job, i int) {
 	j.setState(i, waiting)
 	j.tasks[i].worker = ""
-	if j.isQueued() {
-		sh := d.queueOf(j.shape())
-		sh.queue.Return(j.tasksOf(), int32(i))
-		sh.stale = true // workers may have no quota left
+	switch {
+	case !j.isQueued():
+	case j.spec.AtOnce > 0 && i >= j.next:
+		d.requeueWaiting(j)
+	default:
+		d.returnTask(j, i)
 	}
 }
 
@@ -319,12 +324,7 @@ func (d *Dispatcher) tryUnpaid(now time.Time) {
 			return false
 		}
 		j.unpaid = time.Time{}
-		if j.held {
-			return true
-		}
-		sh := d.queueOf(j.shape())
-		sh.queue.AddTasks(j.tasksOf(), j.waitingPlaces())
-		sh.stale = true
+		d.requeueWaiting(j)
 		return true
 	})
 }

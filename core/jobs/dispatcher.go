@@ -46,12 +46,15 @@ type Dispatcher struct {
 	sentAt  time.Time      // when bulletins were last sent
 	unpaid  []*job         // jobs that are out of the queue, as their namespace cannot pay for them
 	dirty   map[*job]bool
-	requeue map[*job]bool // jobs with tasks in the queue that do not wait
-	saving  []*job        // jobs in the commit in progress
-	heads   []restored
-	groups  map[string][]group
-	done    []*job // finished, oldest first
-	out     Out
+	corr    bool // there is, or was, a job with a dependency of AfterCorr
+	// gatesDue says that a job has come or ended, so that another one may be let go
+	gatesDue bool
+	requeue  map[*job]bool // jobs with tasks in the queue that do not wait
+	saving   []*job        // jobs in the commit in progress
+	heads    []restored
+	groups   map[string][]group
+	done     []*job // finished, oldest first
+	out      Out
 
 	// attempts may have been given out that this dispatcher does not know of, since the host went down or a job was
 	// taken over: each worker must report once
@@ -193,6 +196,7 @@ func (d *Dispatcher) Open(now time.Time) {
 		d.requeueWaiting(j)
 	}
 	clear(d.requeue)
+	d.openGates(now)
 	d.tryUnpaid(now)
 	d.announceWork(now)
 }
@@ -233,7 +237,7 @@ func (d *Dispatcher) Submit(now time.Time, id string, spec Spec) error {
 	} else if old != nil {
 		return errKeptBy(old)
 	}
-	if err := d.checkJobBounds(&spec); err != nil {
+	if err := cmp.Or(spec.checkTimes(now, id), d.checkJobBounds(&spec)); err != nil {
 		return err
 	}
 	j := d.enterJob(id, spec, now)
@@ -276,9 +280,11 @@ func (d *Dispatcher) checkJobBounds(spec *Spec) error {
 // enterJob makes a job's record, without any of its tasks in a queue.
 func (d *Dispatcher) enterJob(id string, spec Spec, submitted time.Time) *job {
 	d.next++
-	j := &job{id: id, number: d.next, spec: spec, terms: spec.termsOf(id), submitted: submitted,
+	j := &job{id: id, number: d.next, spec: spec, array: spec.Indices(), terms: spec.termsOf(id), submitted: submitted,
 		tasks: make([]task, spec.Tasks()), firstFail: -1}
 	j.updateEstimate()
+	j.enterOrdering()
+	d.noteCorr(&spec)
 	d.jobs[id], d.numbers[j.number] = j, j
 	d.order = append(d.order, j)
 	d.tasks += len(j.tasks)
@@ -327,17 +333,18 @@ func (d *Dispatcher) CancelTasks(now time.Time, id string, list Indices) (out Ta
 	if j == nil {
 		return out, noJob(id)
 	}
-	if first, last := list[0].First, list[len(list)-1].Last; first < j.spec.First || last > j.spec.Last {
-		missing := first
-		if first >= j.spec.First {
-			missing = last
-		}
-		return out, noTask(j, missing)
+	if index, is := j.array.Missing(list); is {
+		return out, noTask(j, index)
 	}
+	return d.dropTasks(now, j, list), nil
+}
+
+// dropTasks cancels tasks of a job.
+func (d *Dispatcher) dropTasks(now time.Time, j *job, list Indices) (out TasksCancelled) {
 	var dropped Indices
 	for _, r := range list {
-		for index := r.First; index <= r.Last; index++ {
-			i := index - j.spec.First
+		for i := j.array.From(r.First); i < j.array.From(r.Last+1); i++ {
+			index := j.array.At(i)
 			switch t := &j.tasks[i]; {
 			case t.state >= finished || j.isUnwanted(i):
 				continue
@@ -351,27 +358,22 @@ func (d *Dispatcher) CancelTasks(now time.Time, id string, list Indices) (out Ta
 			if j.tasks[i].state < finished {
 				out.Ending++
 			}
-			if last := len(dropped) - 1; last >= 0 && dropped[last].Last == index-1 {
-				dropped[last].Last = index
-			} else {
-				dropped = append(dropped, Range{index, index})
-			}
+			dropped = dropped.Add(index)
 		}
 	}
 	if out.Tasks == 0 {
-		return out, nil
+		return out
 	}
 	j.dropped = j.dropped.With(dropped)
 	j.headDirty = true
 	d.dirty[j] = true
 	d.requeueWaiting(j)
 	d.noteChanged(j)
-	return out, nil
+	return out
 }
 
 func noTask(j *job, index int) error {
-	return fault.New(fault.NotFound, codeTaskNotFound, "job %s has no task %d; it has %d to %d", j.id, index,
-		j.spec.First, j.spec.Last)
+	return fault.New(fault.NotFound, codeTaskNotFound, "job %s has no task %d; it has %s", j.id, index, j.array)
 }
 
 func noJob(id string) error {

@@ -51,7 +51,7 @@ func (d *Dispatcher) askHeir(j *job) {
 	j.endSaved = !j.ended.IsZero()
 	_, j.head, _ = j.encodeHead(j.past) // it was decoded from JSON
 	if j.heir != "" {
-		j.held, j.copying.probe, j.copying.first = true, true, true
+		j.uncertain, j.copying.probe, j.copying.first = true, true, true
 		d.queueCopy(j)
 	}
 }
@@ -137,8 +137,8 @@ func (d *Dispatcher) releaseCopied(j *job, n int) {
 
 // releaseJob ends the hold of a restored job: this member keeps it.
 func (d *Dispatcher) releaseJob(now time.Time, j *job) {
-	if j.held && j.rival == nil && !d.isAdopting(j) {
-		j.held = false
+	if j.uncertain && j.rival == nil && !d.isAdopting(j) {
+		j.uncertain = false
 		d.enqueueJob(j)
 		d.announceWork(now)
 	}

@@ -70,6 +70,15 @@ func (s Indices) Has(index int) bool {
 	return is || i > 0 && index <= s[i-1].Last
 }
 
+// Add adds an index that is larger than all others. It may change s.
+func (s Indices) Add(index int) Indices {
+	if n := len(s); n > 0 && s[n-1].Last == index-1 {
+		s[n-1].Last = index
+		return s
+	}
+	return append(s, Range{index, index})
+}
+
 // With returns the indices of both sets. Neither is changed.
 func (s Indices) With(more Indices) Indices {
 	all := slices.Concat(s, more)

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/core/auction"
 )
 
 // job is one job and its tasks.
@@ -12,6 +11,7 @@ type job struct {
 	id        string
 	number    int32
 	spec      Spec
+	array     Array // spec.Indices()
 	terms     *Terms
 	submitted time.Time
 	ended     time.Time // when the last task ended; zero: not yet
@@ -33,9 +33,14 @@ type job struct {
 	// until when no task of it is given out, as its namespace cannot pay; zero: the job is in the queue
 	unpaid time.Time
 
+	onHold bool         // by a user
+	early  bool         // the time at which it may begin has not come
+	after  []dependency // on other jobs
+	next   int          // with spec.AtOnce: waiting tasks from this place on are not in the queue
+
 	headDirty bool
 	fresh     bool // not durable yet: no task is given out before
-	held      bool // no task is given out: it is not certain that this member keeps the job, or what runs of it
+	uncertain bool // no task is given out: it is not certain that this member keeps the job, or what runs of it
 	unsaved   []Result
 	saving    []Result // results in the commit in progress
 	newHead   uint32   // checksum of the head in the commit in progress; 0: none
@@ -136,33 +141,17 @@ func (r *Result) Life() Life {
 func (r *Result) isSuccess() bool { return r.Code == 0 && r.Error == "" && !r.Lost && r.Evicted == "" }
 
 // isUnwanted reports whether a task is not to run any more, because it or its job was cancelled.
-func (j *job) isUnwanted(i int) bool { return j.why != "" || j.dropped.Has(j.spec.First+i) }
-
-// isQueued reports whether the waiting tasks of a job are in its queue.
-func (j *job) isQueued() bool { return j.unpaid.IsZero() && !j.held && !j.fresh }
-
-// waitingPlaces lists the places of waiting tasks.
-func (j *job) waitingPlaces() (list []int32) {
-	for i := range j.tasks {
-		if j.tasks[i].state == waiting {
-			list = append(list, int32(i))
-		}
-	}
-	return list
-}
+func (j *job) isUnwanted(i int) bool { return j.why != "" || j.dropped.Has(j.array.At(i)) }
 
 func (j *job) isOver() bool { return j.counts[finished]+j.counts[cancelled] == len(j.tasks) }
 
 func (j *job) lifeOf(i int) Life {
-	return Life{Job: j.id, Index: j.spec.First + i, Attempt: int(j.tasks[i].attempt),
+	return Life{Job: j.id, Index: j.array.At(i), Attempt: int(j.tasks[i].attempt),
 		CPU: j.terms.Shape.CPU, Memory: j.terms.Shape.Memory, GPUs: j.spec.GPUs}
 }
 
 // placeOf returns the place of a task by its index.
-func (j *job) placeOf(index int) (int, bool) {
-	i := index - j.spec.First
-	return i, i >= 0 && i < len(j.tasks)
-}
+func (j *job) placeOf(index int) (int, bool) { return j.array.PlaceOf(index) }
 
 func (j *job) setState(i int, s state) {
 	j.counts[j.tasks[i].state]--
@@ -189,10 +178,4 @@ func (j *job) updateEstimate() {
 	if j.counts == [cancelled + 1]int{} {
 		j.counts[waiting] = len(j.tasks)
 	}
-}
-
-// tasksOf returns the job in the queue's form, as if none of its tasks had been given out.
-func (j *job) tasksOf() auction.JobTasks {
-	return auction.JobTasks{Job: j.number, Tasks: int32(len(j.tasks)), Long: j.estimate >= LongTask,
-		Submitted: j.submitted.UnixMicro() + j.spec.Priority.startRank(), Estimate: j.estimate}
 }

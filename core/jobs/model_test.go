@@ -148,6 +148,7 @@ func (p *peer) granted(g jobs.Grant) {
 	if back, ok := jobs.ParseLife(name); !ok || back != g.Life {
 		p.w.t.Fatalf("life %+v reads back as %+v", g.Life, back)
 	}
+	p.w.checkOrder(g.Life)
 	offer := jobs.Offer{Slot: g.Slot, Number: g.Granted.Offer}
 	if p.w.unpaid > 0 { // its namespace cannot pay for it now
 		p.w.unpaid--
@@ -238,6 +239,43 @@ func (w *world) lives() (out []func(code int)) {
 		}
 	}
 	return out
+}
+
+// checkOrder checks that a task that is granted need not wait: for a time, a release, another job, or others of its job.
+func (w *world) checkOrder(l jobs.Life) {
+	s, err := w.dispatcher.Status(w.now, l.Job)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	switch {
+	case w.now.Before(s.Spec.Begin):
+		w.t.Fatalf("task %d of %s begins before its time", l.Index, l.Job)
+	case s.Held:
+		w.t.Fatalf("task %d of %s begins while its job is on hold", l.Index, l.Job)
+	case s.Spec.AtOnce > 0 && s.Running > s.Spec.AtOnce:
+		w.t.Fatalf("%d tasks of %s run at once, more than %d", s.Running, l.Job, s.Spec.AtOnce)
+	}
+	if _, is := s.Spec.Indices().PlaceOf(l.Index); !is {
+		w.t.Fatalf("%s has no task %d", l.Job, l.Index)
+	}
+	for _, x := range s.Spec.After {
+		a, err := w.dispatcher.Status(w.now, x.Job)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		met := map[jobs.DependencyKind]bool{jobs.AfterOK: a.State == jobs.Succeeded, jobs.AfterAny: a.State.Final(),
+			jobs.AfterFail: a.State.Final() && a.State != jobs.Succeeded, jobs.AfterCorr: a.State == jobs.Succeeded}
+		if x.Kind == jobs.AfterCorr {
+			for _, t := range w.tasks(x.Job) {
+				if t.Index == l.Index {
+					met[x.Kind] = t.State == "succeeded"
+				}
+			}
+		}
+		if !met[x.Kind] {
+			w.t.Fatalf("task %d of %s begins before %s is met: %s is %s", l.Index, l.Job, x, x.Job, a.State)
+		}
+	}
 }
 
 // check is what holds after every step.

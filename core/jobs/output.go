@@ -34,15 +34,11 @@ func (d *Dispatcher) Outputs(id string, from, limit int, list Indices) (out []Ou
 	if j == nil {
 		return nil, -1, noJob(id)
 	}
-	if n := len(list); n > 0 {
-		for _, index := range []int{list[0].First, list[n-1].Last} {
-			if _, ok := j.placeOf(index); !ok {
-				return nil, -1, noTask(j, index)
-			}
-		}
+	if index, is := j.array.Missing(list); is {
+		return nil, -1, noTask(j, index)
 	}
-	for i := max(0, from-j.spec.First); i < len(j.tasks); i++ {
-		index := j.spec.First + i
+	for i := j.array.From(from); i < len(j.tasks); i++ {
+		index := j.array.At(i)
 		if list != nil && !list.Has(index) {
 			continue
 		}
@@ -58,7 +54,7 @@ func (d *Dispatcher) Outputs(id string, from, limit int, list Indices) (out []Ou
 
 // outputOf returns where the output of the task at a place is. The result is a copy.
 func (j *job) outputOf(i int) Output {
-	t, o := &j.tasks[i], Output{Index: j.spec.First + i}
+	t, o := &j.tasks[i], Output{Index: j.array.At(i)}
 	if t.result != nil {
 		o.Result = new(*t.result)
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/soukhq/souk/core/jobs"
 )
 
-func drawSpec(t *rapid.T) jobs.Spec {
+// drawSpec draws a job that may wait for some of earlier.
+func drawSpec(t *rapid.T, now time.Time, earlier []string) jobs.Spec {
 	s := jobs.Spec{App: "app", Command: []string{"true"}, Last: rapid.IntRange(0, 12).Draw(t, "last"),
 		CPUKind: "performance", CPUs: rapid.SampledFrom([]int{1, 1, 2, 4}).Draw(t, "cpus"), MemoryMB: 64,
 		Retries: rapid.IntRange(0, 2).Draw(t, "retries"), EstimateMS: rapid.Int64Range(0, 30_000).Draw(t, "estimate"),
@@ -22,10 +23,35 @@ func drawSpec(t *rapid.T) jobs.Spec {
 		n := rapid.IntRange(0, 3).Draw(t, "max fails")
 		s.MaxFails = &n
 	}
+	if rapid.IntRange(0, 3).Draw(t, "ordered") == 0 {
+		drawOrdering(t, &s, now, earlier)
+	}
 	if err := s.Settle(); err != nil {
 		t.Fatal(err)
 	}
 	return s
+}
+
+func drawOrdering(t *rapid.T, s *jobs.Spec, now time.Time, earlier []string) {
+	s.Array, s.AtOnce, _ = jobs.ParseArray(rapid.SampledFrom([]string{"3", "0-8", "1-11:2", "0-8:4,9-12%2",
+		"0-12%1", "4,2,9%3"}).Draw(t, "array"))
+	s.Hold = rapid.IntRange(0, 3).Draw(t, "hold") == 0
+	if rapid.IntRange(0, 3).Draw(t, "later") == 0 {
+		s.Begin = now.Add(time.Duration(rapid.IntRange(0, 40).Draw(t, "begin")) * time.Second)
+	}
+	if rapid.IntRange(0, 3).Draw(t, "has deadline") == 0 {
+		s.Deadline = s.Begin.Add(time.Minute)
+		if s.Begin.IsZero() {
+			s.Deadline = now.Add(time.Minute)
+		}
+		s.TimeoutMS = rapid.Int64Range(0, 20_000).Draw(t, "timeout")
+	}
+	s.Unmet = rapid.SampledFrom([]jobs.Unmet{"", jobs.UnmetCancel, jobs.UnmetWait}).Draw(t, "unmet")
+	for range rapid.IntRange(0, min(2, len(earlier))).Draw(t, "dependencies") {
+		s.After = append(s.After, jobs.Dependency{Job: rapid.SampledFrom(earlier).Draw(t, "earlier"),
+			Kind: rapid.SampledFrom([]jobs.DependencyKind{jobs.AfterOK, jobs.AfterAny, jobs.AfterFail,
+				jobs.AfterCorr}).Draw(t, "kind")})
+	}
 }
 
 // TestEachTaskIsRecordedOnce: with any order of exits, failures, cancels, cuts and crashes, no worker is overdrawn, no
@@ -38,11 +64,21 @@ func TestEachTaskIsRecordedOnce(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"submit": func(t *rapid.T) {
 				id := jobs.ID(uint64(len(w.ids) + 1))
-				w.ids = append(w.ids, id)
-				if err := w.dispatcher.Submit(w.now, id, drawSpec(t)); err != nil {
+				if err := w.dispatcher.Submit(w.now, id, drawSpec(t, w.now, w.ids)); err != nil {
 					t.Fatal(err)
 				}
+				w.ids = append(w.ids, id)
 				w.flush()()
+			},
+			"hold": func(t *rapid.T) {
+				if len(w.ids) > 0 {
+					_ = w.dispatcher.SetHold(w.now, rapid.SampledFrom(w.ids).Draw(t, "job"), true)
+				}
+			},
+			"release": func(t *rapid.T) {
+				if len(w.ids) > 0 {
+					_ = w.dispatcher.SetHold(w.now, rapid.SampledFrom(w.ids).Draw(t, "job"), false)
+				}
 			},
 			"cancel": func(t *rapid.T) {
 				if len(w.ids) > 0 {
@@ -159,6 +195,9 @@ func (w *world) drain(code int) {
 			p.connect()
 		}
 	}
+	for _, id := range w.ids {
+		_ = w.dispatcher.SetHold(w.now, id, false) // of one that has ended nothing waits
+	}
 	w.flush()()
 	w.obey()
 	for steps := 0; ; steps++ {
@@ -173,7 +212,15 @@ func (w *world) drain(code int) {
 		if len(all) > 0 {
 			all[0](code)
 		} else {
-			w.dispatcher.Open(w.now) // as the owner's tick does
+			w.dispatcher.Open(w.now)                 // as the owner's tick does
+			for id := range w.dispatcher.Awaited() { // its submission was lost in a crash
+				w.dispatcher.Learn(w.now, &jobs.Outcome{Job: id, Why: "nobody knows it"})
+			}
+			for _, id := range w.ids {
+				if s, _ := w.dispatcher.Status(w.now, id); strings.Contains(s.Why, "waits for ever") {
+					_ = w.dispatcher.Cancel(w.now, id, "the user wanted it")
+				}
+			}
 		}
 		w.obey()
 		w.flush()()

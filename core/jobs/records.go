@@ -34,6 +34,9 @@ type head struct {
 	Epoch int              `json:"epoch,omitempty"`
 	Heir  cluster.WorkerID `json:"heir,omitempty"`
 	Past  []Past           `json:"past,omitempty"`
+
+	Held bool  `json:"held,omitempty"` // it is on hold
+	Met  []int `json:"met,omitempty"`  // which of Spec.After are met
 }
 
 // Past counts attempts of one task whose results are not kept: the job was taken over.
@@ -45,7 +48,8 @@ type Past struct {
 
 // encodeHead returns a job's head and its checksum, which is never 0.
 func (j *job) encodeHead(past []Past) (raw []byte, sum uint32, err error) {
-	h := head{j.spec, j.submitted, j.why, j.dropped, j.ended, j.epoch, j.heir, past}
+	h := head{Spec: j.spec, Submitted: j.submitted, Cancelled: j.why, Dropped: j.dropped, Ended: j.ended, Epoch: j.epoch,
+		Heir: j.heir, Past: past, Held: j.onHold, Met: j.metDependencies()}
 	if raw, err = json.Marshal(h); err != nil {
 		return nil, 0, fault.Wrap(err, fault.Internal, fault.CodeJournal, "job %s cannot be written as JSON", j.id)
 	}
@@ -147,27 +151,13 @@ func (d *Dispatcher) settleSaved(j *job) {
 		return
 	}
 	if j.endSaved && !j.sealed {
-		j.sealed = true
+		j.sealed, d.gatesDue = true, true
 		d.out.Ended = append(d.out.Ended, j.id)
 		d.noteChanged(j)
 	}
 	if j.fresh {
-		j.fresh = false
+		j.fresh, d.gatesDue = false, true
 		d.enqueueJob(j)
-	}
-}
-
-// enqueueJob puts the waiting tasks of a job into its queue, where none of it is.
-func (d *Dispatcher) enqueueJob(j *job) {
-	if j.why != "" || j.isOver() || !j.isQueued() {
-		return
-	}
-	queue := d.queueOf(j.shape()).queue
-	queue.Observe(j.tasksOf())
-	if j.counts[waiting] == len(j.tasks) {
-		queue.Add(j.tasksOf())
-	} else if rest := j.waitingPlaces(); len(rest) > 0 {
-		queue.AddTasks(j.tasksOf(), rest)
 	}
 }
 
@@ -196,10 +186,13 @@ func splitGroups(all []Result) (out [][]Result) {
 // purgeFinished removes the oldest finished jobs beyond MaxKept, and more when tasks approach MaxAllTasks.
 func (d *Dispatcher) purgeFinished() []fsm.Record {
 	var out []fsm.Record
-	for len(d.done) > 0 && (len(d.done) > MaxKept || d.tasks > MaxAllTasks*9/10) && d.done[0].sealed {
-		j := d.done[0]
-		d.done[0] = nil // so that the backing array does not keep the job
-		d.done = d.done[1:]
+	for len(d.done) > MaxKept || d.tasks > MaxAllTasks*9/10 {
+		n := slices.IndexFunc(d.done, func(j *job) bool { return j.sealed && !d.isAwaited(j.id) })
+		if n < 0 {
+			break
+		}
+		j := d.done[n]
+		d.done = slices.Delete(d.done, n, n+1)
 		out = append(out, d.removeJob(j)...)
 		if j.heir != "" && j.rival == nil { // if that does not arrive, the heir keeps the job
 			d.leaveHeir(j)
@@ -315,6 +308,8 @@ func decodeHead(id string, raw []byte) (*head, error) {
 func (j *job) applyHead(h *head) {
 	j.why, j.dropped, j.ended = h.Cancelled, h.Dropped, h.Ended
 	j.epoch, j.heir, j.past = h.Epoch, h.Heir, h.Past
+	j.onHold = h.Held
+	j.setMet(h.Met)
 }
 
 // addPast counts the attempts whose results are not kept.
@@ -463,7 +458,7 @@ func (d *Dispatcher) EachAttempt(f func(id string, index, attempt int, worker cl
 	for _, j := range d.order {
 		for i := range j.tasks {
 			if t := &j.tasks[i]; t.state < finished && t.attempt > 0 {
-				f(j.id, j.spec.First+i, int(t.attempt), t.worker)
+				f(j.id, j.array.At(i), int(t.attempt), t.worker)
 			}
 		}
 	}

@@ -126,15 +126,6 @@ func (d *Dispatcher) adoptLife(now time.Time, s *workerState, j *job, i int, l L
 	d.noteChanged(j)
 }
 
-// requeueWaiting updates the queue to the tasks of a job that still wait.
-func (d *Dispatcher) requeueWaiting(j *job) {
-	queue := d.queueOf(j.shape()).queue
-	if queue.Withdraw(j.number) == 0 {
-		return
-	}
-	queue.AddTasks(j.tasksOf(), j.waitingPlaces())
-}
-
 func (d *Dispatcher) findTask(l Life) (j *job, i int, ok bool) {
 	if j = d.jobs[l.Job]; j == nil {
 		return nil, 0, false
@@ -315,6 +306,7 @@ func (d *Dispatcher) settleAttempt(now time.Time, j *job, i int, r Result) {
 		j.ok++
 		j.addRuntime(max(0, r.Ended-r.Began))
 		d.reviseQueue(j)
+		d.letFollow(j, i)
 		return
 	}
 	if to == finished && j.firstFail < 0 {
@@ -335,6 +327,7 @@ func (d *Dispatcher) endTask(now time.Time, j *job, i int, s state) {
 		j.headDirty = true
 		d.done = append(d.done, j)
 	}
+	d.topUp(j)
 }
 
 // isSaved reports whether a result that is already known is in the journal, and has been sent to the heir.

@@ -25,23 +25,27 @@ const (
 
 // Spec is the specification of a job. Its JSON is the API's.
 type Spec struct {
-	App      string            `json:"app"`
-	Name     string            `json:"name,omitempty"`
-	Command  []string          `json:"command"`
-	Image    string            `json:"image,omitempty"` // "": Command is a program of the worker's host
-	Env      map[string]string `json:"env,omitempty"`
-	First    int               `json:"first,omitempty"` // index of the first task
-	Last     int               `json:"last,omitempty"`  // index of the last; both 0: one task
-	CPUKind  string            `json:"cpu_kind,omitempty"`
-	CPUs     int               `json:"cpus,omitempty"`
-	CPUMilli int               `json:"cpu_milli,omitempty"` // thousandths of a core, instead of CPUs
-	MemoryMB int               `json:"memory_mb,omitempty"`
-	GPUs     int               `json:"gpus,omitempty"`     // whole GPUs
-	GPUKind  string            `json:"gpu_kind,omitempty"` // "": any
-	Retries  int               `json:"retries,omitempty"`  // times a failed task is run again
+	App     string            `json:"app"`
+	Name    string            `json:"name,omitempty"`
+	Command []string          `json:"command"`
+	Image   string            `json:"image,omitempty"` // "": Command is a program of the worker's host
+	Env     map[string]string `json:"env,omitempty"`
+	First   int               `json:"first,omitempty"` // index of the first task
+	Last    int               `json:"last,omitempty"`  // index of the last; both 0: one task
+	// Array has the indices if they are not all from First to Last. Both then follow from it.
+	Array    Array  `json:"array,omitzero"`
+	AtOnce   int    `json:"at_once,omitempty"` // how many of its tasks run at once at most; 0: as many as there is room for
+	CPUKind  string `json:"cpu_kind,omitempty"`
+	CPUs     int    `json:"cpus,omitempty"`
+	CPUMilli int    `json:"cpu_milli,omitempty"` // thousandths of a core, instead of CPUs
+	MemoryMB int    `json:"memory_mb,omitempty"`
+	GPUs     int    `json:"gpus,omitempty"`     // whole GPUs
+	GPUKind  string `json:"gpu_kind,omitempty"` // "": any
+	Retries  int    `json:"retries,omitempty"`  // times a failed task is run again
 	// if more tasks than this fail, the rest are cancelled; nil: never
 	MaxFails   *int         `json:"max_fails,omitempty"`
 	TimeoutMS  int64        `json:"timeout_ms,omitempty"`  // of one attempt; 0: none
+	Warning    Warning      `json:"warning,omitzero"`      // before TimeoutMS is over
 	EstimateMS int64        `json:"estimate_ms,omitempty"` // of one task; 0: learned from the tasks that finish
 	Priority   Priority     `json:"priority,omitempty"`
 	Band       machine.Band `json:"band,omitempty"` // its tasks' price and who may evict them; "" is batch
@@ -56,6 +60,7 @@ type Spec struct {
 	Files
 	TaskSecrets
 	Wants
+	Ordering
 }
 
 // Scheduling returns how the job's tasks rank among machines.
@@ -92,10 +97,12 @@ func (s *Spec) Settle() error {
 		return fault.New(fault.Invalid, fault.CodeJob, format, args...)
 	}
 	s.settleShape()
+	s.settleArray()
 	if err := s.settleImage(); err != nil {
 		return err
 	}
-	if err := cmp.Or(s.checkPropagated(), s.checkFiles(), s.settleSecrets(), s.checkWants()); err != nil {
+	if err := cmp.Or(s.checkPropagated(), s.checkFiles(), s.settleSecrets(), s.checkWants(),
+		s.Warning.check(s.TimeoutMS), s.checkOrdering(time.Duration(s.TimeoutMS)*time.Millisecond)); err != nil {
 		return err
 	}
 	if err := s.checkText(); err != nil {
@@ -113,7 +120,9 @@ func (s *Spec) Settle() error {
 	case s.First < 0 || s.Last < s.First || s.Last > MaxIndex:
 		return no("an array is from a first to a last index, both from 0 to %d; got %d-%d", MaxIndex, s.First, s.Last)
 	case n > MaxTasks:
-		return no("a job has at most %d tasks, and this one has %d; split it", MaxTasks, n)
+		return tooManyTasks(n)
+	case s.AtOnce < 0:
+		return no("at least one task runs at once, not %d", s.AtOnce)
 	case s.CPUKind != machine.Shared && s.CPUKind != machine.Performance:
 		return no("%.40q is no kind of CPU; use shared or performance", s.CPUKind)
 	case s.CPUs != 0 && s.CPUMilli != 0:
@@ -188,8 +197,32 @@ func (s *Spec) settleShape() {
 	}
 }
 
+// settleArray sets First and Last from Array, and Array only where they do not say all.
+func (s *Spec) settleArray() {
+	if s.Array.IsZero() {
+		return
+	}
+	s.First, s.Last = s.Array.First(), s.Array.Last()
+	if s.Array.Len() == s.Last-s.First+1 {
+		s.Array = Array{}
+	}
+}
+
+// Indices returns the indices of the job's tasks.
+func (s *Spec) Indices() Array {
+	if s.Array.IsZero() {
+		return fullArray(s.First, s.Last)
+	}
+	return s.Array
+}
+
 // Tasks returns how many tasks the job has.
-func (s *Spec) Tasks() int { return s.Last - s.First + 1 }
+func (s *Spec) Tasks() int {
+	if s.Array.IsZero() {
+		return s.Last - s.First + 1
+	}
+	return s.Array.Len()
+}
 
 // Shape returns the resources that one task occupies.
 func (s *Spec) Shape() cluster.Resources {
@@ -218,6 +251,7 @@ type Terms struct {
 	GPUKind string `json:",omitempty"` // of the GPUs in Shape; "": any
 	Shared  bool   // its CPU is a share
 	Timeout time.Duration
+	Warning Warning `json:",omitzero"`
 
 	Namespace  string
 	Scheduling machine.Scheduling
@@ -234,7 +268,7 @@ type Terms struct {
 func (s *Spec) termsOf(id string) *Terms {
 	t := &Terms{Job: id, App: s.App, Command: s.Command, Shape: s.Shape(), GPUKind: s.GPUKind,
 		Shared:  s.CPUKind != machine.Performance,
-		Timeout: time.Duration(s.TimeoutMS) * time.Millisecond, Namespace: s.Namespace, Scheduling: s.Scheduling(),
+		Timeout: time.Duration(s.TimeoutMS) * time.Millisecond, Warning: s.Warning, Namespace: s.Namespace, Scheduling: s.Scheduling(),
 		Name: s.Name, Image: s.Image, Files: s.Files, TaskSecrets: s.TaskSecrets,
 		require: conditionText(s.conditions()), prefer: conditionText(s.Prefer)}
 	env := map[string]string{}

@@ -60,6 +60,7 @@ type Job struct {
 	Epoch int              `json:"epoch,omitempty"` // how often it was taken over or got another heir
 	// Usage is what its tasks used; nil: the request may not see it, or the member that keeps the job does not know.
 	Usage *Usage `json:"usage,omitempty"`
+	Held  bool   `json:"held,omitempty"` // it is on hold: none of its tasks starts
 }
 
 // Span is a range of times. Took is the range that eight of ten recent tasks fell in.
@@ -173,7 +174,7 @@ func (d *Dispatcher) statusOf(now time.Time, j *job, why bool) Job {
 		Succeeded: j.ok, Failed: j.counts[finished] - j.ok, Cancelled: j.counts[cancelled], Retried: j.retried,
 		Evicted: j.evicted, Lost: j.lost, Submitted: j.submitted,
 		TaskMS: float64(j.estimate) / 1000, Why: j.why, Epoch: j.epoch,
-		Usage: j.used.usage()}
+		Usage: j.used.usage(), Held: j.onHold && !j.isOver()}
 	if j.heir != "" && j.isHeadSafe() {
 		s.Heir = j.heir
 	}
@@ -227,13 +228,16 @@ func (j *job) taskSpans(waiting, running int) (took, left *Span) {
 // of them.
 func (d *Dispatcher) explainWaiting(now time.Time, j *job) string {
 	switch {
-	case j.held && d.isAdopting(j):
+	case j.uncertain && d.isAdopting(j):
 		return "this member has just taken the job over, and asks the workers which of its tasks run"
-	case j.held:
+	case j.uncertain:
 		return "it is being asked whether member " + string(j.heir) + " has taken the job over meanwhile"
 	case !j.unpaid.IsZero():
 		return "namespace " + cmp.Or(j.spec.Namespace, "default") +
 			" cannot pay for another task of it now; it is tried again every few seconds"
+	}
+	if text := d.explainGate(j); text != "" {
+		return text
 	}
 	sh := d.queueOf(j.shape())
 	here, room, saved, tasks := 0, 0, 0, 0
@@ -344,9 +348,9 @@ func (d *Dispatcher) Tasks(now time.Time, id string, q TaskQuery) (out []Task, n
 	if j == nil {
 		return nil, -1, noJob(id)
 	}
-	for i := max(0, q.From-j.spec.First); i < len(j.tasks); i++ {
+	for i := j.array.From(q.From); i < len(j.tasks); i++ {
 		if len(out) == q.Limit {
-			return out, j.spec.First + i, nil
+			return out, j.array.At(i), nil
 		}
 		s := j.taskStatus(now, i)
 		keep := len(q.States) == 0
@@ -381,7 +385,7 @@ func (d *Dispatcher) Output(id string, index int) (r *Result, live *Life, worker
 
 func (j *job) taskStatus(now time.Time, i int) Task {
 	t := &j.tasks[i]
-	s := Task{Index: j.spec.First + i, State: stateNames[t.state], Attempt: TryOf(int(t.attempt)), Worker: t.worker}
+	s := Task{Index: j.array.At(i), State: stateNames[t.state], Attempt: TryOf(int(t.attempt)), Worker: t.worker}
 	if t.state == granted {
 		s.State = stateNames[running]
 	}

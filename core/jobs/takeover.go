@@ -68,7 +68,7 @@ func (d *Dispatcher) Rival(now time.Time, c Claim) {
 	d.queueOf(j.shape()).queue.Withdraw(j.number)
 	d.leaveHeir(j)
 	d.adopting = slices.DeleteFunc(d.adopting, func(a adoption) bool { return a.job == j })
-	j.rival, j.rivalLost, j.heir, j.held = &c, false, c.By, true
+	j.rival, j.rivalLost, j.heir, j.uncertain = &c, false, c.By, true
 	j.copying = copying{whole: true}
 	d.queueCopy(j)
 	d.noteChanged(j)
@@ -145,6 +145,7 @@ func (d *Dispatcher) Adopt(now time.Time, x *CopiedJob) bool {
 	d.jobs[j.id], d.numbers[j.number] = j, j
 	d.order = append(d.order, j)
 	d.tasks += len(j.tasks)
+	d.noteCorr(&j.spec)
 	j.epoch, j.heir, j.records = min(j.epoch+1, MaxEpoch), "", 0
 	j.unsaved, j.past = j.savedResults()
 	j.adopted = len(j.unsaved)
@@ -176,7 +177,7 @@ func (d *Dispatcher) Adopt(now time.Time, x *CopiedJob) bool {
 
 // awaitWorkers holds a job's tasks back until all workers have reported what runs.
 func (d *Dispatcher) awaitWorkers(now time.Time, j *job) {
-	j.held = true
+	j.uncertain = true
 	d.adopting = append(d.adopting, adoption{j, now.Add(adoptFor)})
 	d.renewWorkers()
 }
@@ -261,6 +262,7 @@ func (d *Dispatcher) mergeResult(now time.Time, j *job, i int, r Result) {
 		j.ok++
 		j.addRuntime(max(0, r.Ended-r.Began))
 		d.reviseQueue(j)
+		d.letFollow(j, i)
 	case j.firstFail < 0:
 		j.firstFail = i
 	}

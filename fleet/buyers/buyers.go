@@ -32,6 +32,10 @@ type Own interface {
 	List(ctx context.Context, app string) ([]jobs.Job, error)
 	// Wait returns when the job has ended, when more than done of its tasks have ended, or at the end of ctx.
 	Wait(ctx context.Context, job string, done int) (jobs.Job, error)
+	// Awaited lists the jobs of other members that jobs of this one wait for, and whether it matters which of their
+	// tasks have succeeded. Learn tells of one.
+	Awaited(ctx context.Context) (map[string]bool, error)
+	Learn(o *jobs.Outcome)
 }
 
 // Buyer is the buyer of tasks of another member.
@@ -53,6 +57,8 @@ type reader interface {
 	Tasks(ctx context.Context, job string, q jobs.TaskQuery) (out []jobs.Task, next int, err error)
 	Cancel(ctx context.Context, job string) (jobs.Job, error)
 	CancelTasks(ctx context.Context, job string, list jobs.Indices) (jobs.Job, jobs.TasksCancelled, error)
+	// SetHold keeps the waiting tasks of a job from starting, or lets them go.
+	SetHold(ctx context.Context, job string, hold bool) (jobs.Job, error)
 	Logs(ctx context.Context, job string, index int, q machine.LogQuery, emit func(machine.LogLine) error) error
 	TaskOutput(ctx context.Context, job string, q jobs.OutputQuery, emit func(jobs.TaskLine) error) error
 }
@@ -247,6 +253,16 @@ func (b *Jobs) JobReport(ctx context.Context, ref string) (r jobs.JobReport, err
 func (b *Jobs) Cancel(ctx context.Context, ref string) (j jobs.Job, err error) {
 	member, err := b.askMember(ctx, ref, true, func(at Buyer, id string) (err error) {
 		j, err = at.Cancel(ctx, id)
+		return err
+	}, refuseChange)
+	j.Member = member
+	return j, err
+}
+
+// SetHold keeps the waiting tasks of a job from starting, or lets them go. See Cancel for names.
+func (b *Jobs) SetHold(ctx context.Context, ref string, hold bool) (j jobs.Job, err error) {
+	member, err := b.askMember(ctx, ref, true, func(at Buyer, id string) (err error) {
+		j, err = at.SetHold(ctx, id, hold)
 		return err
 	}, refuseChange)
 	j.Member = member

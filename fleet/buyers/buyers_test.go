@@ -30,6 +30,8 @@ type fakeBuyer struct {
 	ends    error         // what TasksOfCopy returns
 	calls   []string      // made, in order
 	breaks  error         // what Logs returns after a line, and Wait at its end
+	awaited map[string]bool
+	learned []jobs.Outcome
 }
 
 func (f *fakeBuyer) hear(ctx context.Context, call string) error {
@@ -80,6 +82,10 @@ func (f *fakeBuyer) Status(ctx context.Context, ref string) (jobs.Job, error) {
 
 func (f *fakeBuyer) Cancel(ctx context.Context, ref string) (jobs.Job, error) {
 	return f.answer(ctx, "cancel", ref)
+}
+
+func (f *fakeBuyer) SetHold(ctx context.Context, ref string, _ bool) (jobs.Job, error) {
+	return f.answer(ctx, "hold", ref)
 }
 
 func (f *fakeBuyer) CancelTasks(ctx context.Context, ref string, _ jobs.Indices) (jobs.Job, jobs.TasksCancelled,
@@ -175,6 +181,10 @@ func (f *fakeBuyer) ListCopies(ctx context.Context, _ string, _ bool, keepers []
 // fakeOwn is a fakeBuyer as the own one.
 type fakeOwn struct{ *fakeBuyer }
 
+func (f fakeOwn) Awaited(context.Context) (map[string]bool, error) { return f.awaited, nil }
+
+func (f fakeOwn) Learn(o *jobs.Outcome) { f.learned = append(f.learned, *o) }
+
 func (f fakeOwn) List(ctx context.Context, app string) ([]jobs.Job, error) {
 	return f.fakeBuyer.List(ctx, app, true)
 }
@@ -264,6 +274,7 @@ func TestEveryCallReachesTheMemberThatKeepsTheJob(t *testing.T) {
 	calls := map[string]func(ref string) (jobs.Job, error){
 		"status": func(ref string) (jobs.Job, error) { j, _, err := m.Status(ctx, ref); return j, err },
 		"cancel": func(ref string) (jobs.Job, error) { return m.Cancel(ctx, ref) },
+		"hold":   func(ref string) (jobs.Job, error) { return m.SetHold(ctx, ref, true) },
 		"cancel tasks": func(ref string) (jobs.Job, error) {
 			j, done, err := m.CancelTasks(ctx, ref, nil)
 			if done.Tasks != 1 {

@@ -71,6 +71,8 @@ func TestJobOfASilentKeeperIsShownFromItsCopy(t *testing.T) {
 				wantCopy(t, r.Job, err)
 				_, err = m.Cancel(ctx, ref)
 				wantSilent(t, err, "kept by b", "nothing was changed", "c takes the job over", "ask again in a few")
+				_, err = m.SetHold(ctx, ref, true)
+				wantSilent(t, err, "kept by b", "nothing was changed", "c takes the job over")
 				_, _, err = m.CancelTasks(ctx, ref, nil)
 				wantSilent(t, err, "kept by b", "nothing was changed", "c takes the job over")
 				err = m.Logs(ctx, ref, 0, machine.LogQuery{}, func(machine.LogLine) error { return nil })

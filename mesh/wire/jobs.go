@@ -16,6 +16,7 @@ const (
 	pathJobTasks    = "/wire/job-tasks"
 	pathJobCancel   = "/wire/job-cancel"
 	pathTasksCancel = "/wire/job-tasks-cancel"
+	pathJobHold     = "/wire/job-hold"
 	pathJobWait     = "/wire/job-wait"
 	pathJobLogs     = "/wire/job-logs"
 	pathTasksLogs   = "/wire/job-tasks-logs"
@@ -44,6 +45,8 @@ type Jobs interface {
 	Tasks(ctx context.Context, job string, q jobs.TaskQuery) (out []jobs.Task, next int, err error)
 	Cancel(ctx context.Context, job string) (jobs.Job, error)
 	CancelTasks(ctx context.Context, job string, list jobs.Indices) (jobs.Job, jobs.TasksCancelled, error)
+	// SetHold keeps the waiting tasks of a job from starting, or lets them go.
+	SetHold(ctx context.Context, job string, hold bool) (jobs.Job, error)
 	// Wait returns when the job has ended, when more than done of its tasks have ended, or at the end of ctx.
 	Wait(ctx context.Context, job string, done int) (jobs.Job, error)
 	Logs(ctx context.Context, job string, index int, q machine.LogQuery, emit func(machine.LogLine) error) error
@@ -68,6 +71,11 @@ func (a *jobArgs) check() error {
 		return fault.New(fault.Invalid, fault.CodeJob, "a job is named by its id or its name")
 	}
 	return checkLengths(a.Job)
+}
+
+type jobHoldArgs struct {
+	jobArgs
+	Hold bool `json:"hold"`
 }
 
 type jobTasksArgs struct {
@@ -200,6 +208,9 @@ func jobVerbs() map[string]route {
 			j, done, err := k.CancelTasks(ctx, a.Job, a.list)
 			return tasksCancelled{j, done}, err
 		}),
+		pathJobHold: jobVerb(change, func(ctx context.Context, k Jobs, a jobHoldArgs) (jobs.Job, error) {
+			return k.SetHold(ctx, a.Job, a.Hold)
+		}),
 		pathJobs: jobStream(func(ctx context.Context, k Jobs, a jobsArgs, emit func(jobs.Job) error) error {
 			list, err := k.List(ctx, a.App)
 			for i := range list {
@@ -293,18 +304,19 @@ func (f FarJobs) gatherJobs(ctx context.Context, path string, within time.Durati
 // JobReport returns what a job asked for and used.
 func (f FarJobs) JobReport(ctx context.Context, job string) (r jobs.JobReport, err error) {
 	err = f.link.callMember(ctx, pathJobReport, readTime, jobArgs{job}, &r)
-	return r, f.noReports(err)
+	return r, f.explainOlder(err, "makes no reports of jobs; upgrade it, or read \"souk job tasks --json\"")
 }
 
-// noReports is the error where a souk of an earlier release has no such call.
-func (f FarJobs) noReports(err error) error {
+// explainOlder is the error where a souk of an earlier release has no such call. lacks ends the sentence "HOST runs an
+// older souk, which".
+func (f FarJobs) explainOlder(err error, lacks string) error {
 	code := fault.CodeOf(err)
 	if code == fault.CodeJobNotFound || code == jobs.CodeJobs || // it has the call, but not the job, or no jobs at all
 		!fault.Is(err, fault.NotFound) && !fault.Is(err, fault.Unimplemented) {
 		return err
 	}
-	return fault.Wrap(err, fault.Precondition, jobs.CodeJobs, "%s runs an older souk, which makes no reports of jobs; "+
-		"upgrade it, or read \"souk job tasks --json\"", f.link.memberName())
+	return fault.Wrap(err, fault.Precondition, jobs.CodeJobs, "%s runs an older souk, which %s", f.link.memberName(),
+		lacks)
 }
 
 // Tasks lists tasks in order of index; next is the index to continue with; -1 at the end.
@@ -326,6 +338,12 @@ func (f FarJobs) tasksBy(ctx context.Context, path, job string, q jobs.TaskQuery
 func (f FarJobs) Cancel(ctx context.Context, job string) (j jobs.Job, err error) {
 	err = f.link.callMember(ctx, pathJobCancel, changeTime, jobArgs{job}, &j)
 	return j, err
+}
+
+// SetHold keeps the waiting tasks of a job from starting, or lets them go. The answer is durable.
+func (f FarJobs) SetHold(ctx context.Context, job string, hold bool) (j jobs.Job, err error) {
+	err = f.link.callMember(ctx, pathJobHold, changeTime, jobHoldArgs{jobArgs{job}, hold}, &j)
+	return j, f.explainOlder(err, "holds no jobs; upgrade it")
 }
 
 // CancelTasks cancels some tasks of a job. The answer is durable.

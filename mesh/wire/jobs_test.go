@@ -69,6 +69,10 @@ func (s jobStub) Cancel(_ context.Context, job string) (jobs.Job, error) {
 	return answer[jobs.Job](s.stub, "Cancel", job)
 }
 
+func (s jobStub) SetHold(_ context.Context, job string, hold bool) (jobs.Job, error) {
+	return answer[jobs.Job](s.stub, "SetHold", pair{job, fmt.Sprint(hold)})
+}
+
 func (s jobStub) CancelTasks(_ context.Context, job string, list jobs.Indices) (jobs.Job, jobs.TasksCancelled, error) {
 	out, err := answer[tasksCancelled](s.stub, "CancelTasks", pair{job, list.String()})
 	return out.Job, out.Done, err
@@ -165,6 +169,7 @@ func TestJobCallsRoundTrip(t *testing.T) {
 			}},
 		{"JobReport", id, aReport(), aReport(), func() (any, error) { return f.JobReport(ctx, id) }},
 		{"Cancel", id, aJob(1), aJob(1), func() (any, error) { return f.Cancel(ctx, id) }},
+		{"SetHold", pair{id, "true"}, aJob(1), aJob(1), func() (any, error) { return f.SetHold(ctx, id, true) }},
 		{"CancelTasks", pair{id, "3,10-20"}, cancelled, cancelled, func() (any, error) {
 			j, done, err := f.CancelTasks(ctx, id, jobs.Indices{{First: 3, Last: 3}, {First: 10, Last: 20}})
 			return tasksCancelled{j, done}, err

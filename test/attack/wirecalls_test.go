@@ -214,6 +214,10 @@ func jobCalls() []call {
 			_, err := w.Jobs().Cancel(ctx, job)
 			return answered(err)
 		}},
+		{route: "job-hold", ask: func(ctx context.Context, w *wire.Worker) error {
+			_, err := w.Jobs().SetHold(ctx, job, true)
+			return answered(err)
+		}},
 		{route: "job-tasks-cancel", ask: func(ctx context.Context, w *wire.Worker) error {
 			_, _, err := w.Jobs().CancelTasks(ctx, job, jobs.Indices{{First: 1, Last: 1}})
 			return answered(err)

@@ -64,6 +64,25 @@ func (b *Buyer) Cancel(ctx context.Context, id string) (s jobs.Job, err error) {
 	return b.Status(ctx, id)
 }
 
+// SetHold keeps the waiting tasks of a job from starting, or lets them go. The answer is durable.
+func (b *Buyer) SetHold(ctx context.Context, id string, hold bool) (s jobs.Job, err error) {
+	err = b.doDurably(ctx, id, func(now time.Time) error { return b.dispatcher.SetHold(now, id, hold) })
+	if err != nil {
+		return s, err
+	}
+	return b.Status(ctx, id)
+}
+
+// Awaited lists the jobs of other members that jobs of this one wait for; see jobs.Dispatcher.
+func (b *Buyer) Awaited(ctx context.Context) (map[string]bool, error) {
+	return askLoop(ctx, b, func(time.Time) (map[string]bool, error) { return b.dispatcher.Awaited(), nil })
+}
+
+// Learn takes the outcome of a job that another member keeps.
+func (b *Buyer) Learn(o *jobs.Outcome) {
+	b.postFunc(func(now time.Time) { b.dispatcher.Learn(now, o) })
+}
+
 // CancelTasks ends tasks of a job. The answer is durable; running tasks get a moment to end.
 func (b *Buyer) CancelTasks(ctx context.Context, id string, list jobs.Indices) (s jobs.Job, out jobs.TasksCancelled,
 	err error) {

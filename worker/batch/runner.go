@@ -124,12 +124,12 @@ type task struct {
 	buyer  cluster.WorkerID // "": unknown, as an earlier process started it
 	slot   int32            // -1: none, as it ran before and there are fewer slots now
 	exit   chan runtime.Exit
-	end    chan string        // why it is ended early
-	watch  chan time.Duration // its timeout, learned later
-	evict  chan string        // the machine or drain it is evicted for
-	began  time.Time          // guarded by the runner's mu until it is followed
-	known  time.Time          // since when the runner knows it
-	unsure bool               // it may never have been started
+	end    chan string // why it is ended early
+	watch  chan limits // its own, learned later
+	evict  chan string // the machine or drain it is evicted for
+	began  time.Time   // guarded by the runner's mu until it is followed
+	known  time.Time   // since when the runner knows it
+	unsure bool        // it may never have been started
 }
 
 type heldResult struct {
@@ -167,7 +167,7 @@ func (r *Runner) Run(ctx context.Context, host Host) {
 	r.mu.Lock()
 	r.host, r.ctx = host, ctx
 	for _, t := range r.tasks { // from before the start
-		r.wg.Go(func() { r.followTask(t, 0) })
+		r.wg.Go(func() { r.followTask(t, limits{}) })
 	}
 	for _, t := range r.unannounced {
 		r.wg.Go(func() { _ = host.AdoptTask(ctx, t) }) // fails only when the worker ends
@@ -422,7 +422,7 @@ func (r *Runner) watchTask(buyer cluster.WorkerID, w jobs.Watch) {
 	}
 	if w.Terms.Timeout > 0 {
 		select {
-		case t.watch <- w.Terms.Timeout:
+		case t.watch <- limitsOf(w.Terms):
 		default: // it knows already
 		}
 	}
@@ -489,6 +489,19 @@ func (r *Runner) removeRecorded() {
 // Output implements RunnerConn.
 func (r *Runner) Output(ctx context.Context, l jobs.Life, q machine.LogQuery, emit func(machine.LogLine) error) error {
 	return r.o.Runtime.Logs(ctx, l.String(), q, emit)
+}
+
+// warnTask sends a task the signal that it is to have before its timeout is over.
+func (r *Runner) warnTask(name, signal string) {
+	ctx, cancel := context.WithTimeout(r.ctx, effectTime)
+	defer cancel()
+	sig, err := machine.ParseSignal(signal)
+	if err == nil {
+		err = r.o.Runtime.Signal(ctx, name, sig)
+	}
+	if err != nil && r.ctx.Err() == nil {
+		r.log.Debug("a task could not be warned; it may have ended", "task", name, "err", err)
+	}
 }
 
 // killTask ends a task: SIGTERM, and SIGKILL after a grace.

@@ -69,7 +69,7 @@ func (r *Runner) acceptGrant(buyer cluster.WorkerID, g jobs.Grant) {
 	r.mu.Lock()
 	t.beganAt(st.StartedAt)
 	r.mu.Unlock()
-	r.followTask(t, g.Terms.Timeout)
+	r.followTask(t, limitsOf(g.Terms))
 }
 
 // pullTime is how long an image may take to come: as long as a machine's.
@@ -155,7 +155,7 @@ const exitNotStarted = 127
 
 func newTask(l jobs.Life, slot int32) *task {
 	return &task{life: l, slot: slot, exit: make(chan runtime.Exit, 1), end: make(chan string, 1),
-		watch: make(chan time.Duration, 1), evict: make(chan string, 1), began: time.Now(), known: time.Now()}
+		watch: make(chan limits, 1), evict: make(chan string, 1), began: time.Now(), known: time.Now()}
 }
 
 // beganAt records when the task began. If the runtime does not know (the zero time), it is when the runner first knew
@@ -166,25 +166,54 @@ func (t *task) beganAt(at time.Time) {
 	}
 }
 
-// followTask waits for a task's exit, and ends it at its timeout or on request.
-func (r *Runner) followTask(t *task, timeout time.Duration) {
-	name := t.life.String()
-	late := time.NewTimer(time.Hour)
-	defer late.Stop()
-	if timeout == 0 {
-		late.Stop()
-	} else {
-		late.Reset(time.Until(r.beganAt(t).Add(timeout)))
+// limits are what an attempt is ended by, and warned with before.
+type limits struct {
+	timeout time.Duration // 0: none
+	warning jobs.Warning
+}
+
+func limitsOf(t *jobs.Terms) limits { return limits{t.Timeout, t.Warning} }
+
+// set sets the timers to the limits of an attempt that began at a time.
+func (l limits) set(began time.Time, late, warn *time.Timer) {
+	if l.timeout == 0 {
+		return
 	}
+	end := began.Add(l.timeout)
+	late.Reset(time.Until(end))
+	if l.warning.Signal != "" {
+		warn.Reset(time.Until(end.Add(-time.Duration(l.warning.BeforeMS) * time.Millisecond)))
+	}
+}
+
+// stoppedTimer returns a timer that does not run.
+func stoppedTimer() *time.Timer {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
+}
+
+// followTask waits for a task's exit, warns it, and ends it at its timeout or on request. souk may have been restarted
+// since it began: a warning that is due is then sent, which may be the second time.
+func (r *Runner) followTask(t *task, l limits) {
+	name := t.life.String()
+	late, warn := stoppedTimer(), stoppedTimer()
+	defer late.Stop()
+	defer warn.Stop()
+	l.set(r.beganAt(t), late, warn)
 	var timedOut, told bool
 	evicted := ""
 	for {
 		select {
 		case <-r.ctx.Done():
 			return // it runs on, and is found at the next start
-		case d := <-t.watch:
+		case l = <-t.watch:
 			if !told && !timedOut { // otherwise the timer is the grace before SIGKILL
-				late.Reset(time.Until(r.beganAt(t).Add(d)))
+				l.set(r.beganAt(t), late, warn)
+			}
+		case <-warn.C:
+			if !told && !timedOut {
+				r.warnTask(name, l.warning.Signal)
 			}
 		case <-late.C:
 			hard := timedOut || told
@@ -343,7 +372,7 @@ func (r *Runner) adoptLife(l jobs.Life, slot int32) *task {
 	t := newTask(l, slot)
 	r.tasks[l.String()] = t
 	if r.ctx != nil && !r.ended { // before Run, Run follows it
-		r.wg.Go(func() { r.followTask(t, 0) })
+		r.wg.Go(func() { r.followTask(t, limits{}) })
 	}
 	return t
 }

@@ -46,10 +46,10 @@ func TestTaskTimeoutDoesNotDelayKill(t *testing.T) {
 		r := NewRunner(RunnerOptions{Worker: "w1", Runtime: s})
 		r.ctx, r.host = ctx, noHost{}
 		x := newTask(jobs.Life{Job: jobs.ID(1)}, -1)
-		go r.followTask(x, 0)
+		go r.followTask(x, limits{})
 		x.end <- "it was told to end"
 		synctest.Wait()
-		x.watch <- time.Hour
+		x.watch <- limits{timeout: time.Hour}
 		asked := <-s.signalled
 		if waited := (<-s.killed).Sub(asked); waited != endGrace {
 			t.Errorf("SIGKILL came %v after SIGTERM; the grace is %v", waited, endGrace)

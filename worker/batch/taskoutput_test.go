@@ -55,7 +55,7 @@ func TestOutputOfAllTasksIsInOrder(t *testing.T) {
 	}
 	none := func(jobs.TaskLine) error { return nil }
 	err := s.TaskOutput(t.Context(), job1, jobs.OutputQuery{Tasks: jobs.Indices{{First: 0, Last: 7}}}, none)
-	if !fault.Is(err, fault.NotFound) || !strings.Contains(err.Error(), "has no task 0; it has 1 to 1100") {
+	if !fault.Is(err, fault.NotFound) || !strings.Contains(err.Error(), "has no task 0; it has 1-1100") {
 		t.Errorf("got %v", err)
 	}
 	gone := errors.New("gone")
