@@ -270,7 +270,8 @@ func (d *Dispatcher) Learn(now time.Time, o *Outcome) {
 		news := false
 		for i := range j.after {
 			x := &j.after[i]
-			if x.Job != o.Job || x.state == depMet {
+			if x.Job != o.Job || x.state == depMet ||
+				x.Kind == AfterCorr && !o.HasDone && !o.Succeeded && o.Why == "" { // it was asked for another job
 				continue
 			}
 			more := x.Kind == AfterCorr && (x.heard == nil || x.heard.Done.Len() != o.Done.Len())

@@ -126,7 +126,8 @@ type Outcome struct {
 	Ended     bool    // durably
 	Succeeded bool    // all its tasks have
 	Indices   Array   // of all its tasks
-	Done      Indices // of the tasks that have succeeded; only for AfterCorr
+	Done      Indices // of the tasks that have succeeded; only with HasDone
+	HasDone   bool    // Done was asked for: it is for AfterCorr
 }
 
 // depState is how far a dependency is.

@@ -52,6 +52,7 @@ func (b *Jobs) outcomeOf(ctx context.Context, id string, tasks bool, before jobs
 	if !tasks || o.Succeeded {
 		return o, true
 	}
+	o.HasDone = true
 	if o.Done = before.Done; o.Done.Len() == j.Succeeded {
 		return o, true
 	}

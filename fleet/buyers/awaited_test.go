@@ -29,7 +29,7 @@ func TestOutcomesOfOtherMembersJobsAreTold(t *testing.T) {
 		}
 		return out
 	}
-	running := jobs.Outcome{Job: idB, Indices: run.Spec.Indices(), Done: jobs.Indices{{}}}
+	running := jobs.Outcome{Job: idB, Indices: run.Spec.Indices(), Done: jobs.Indices{{}}, HasDone: true}
 	want := map[string]jobs.Outcome{idB: running,
 		idC: {Job: idC, Ended: true, Succeeded: true, Indices: done.Spec.Indices()}}
 	for range 2 {
