@@ -19,7 +19,7 @@ import (
 // Bounds of what one member keeps for others.
 const (
 	MaxCopies      = 10_000
-	MaxCopiedTasks = 2 * MaxAllTasks
+	MaxCopiedTasks = MaxAllTasks
 )
 
 // The journal of copies.

@@ -14,7 +14,9 @@ import (
 const (
 	MaxJobs     = 1000      // unfinished
 	MaxKept     = 1000      // finished jobs that stay readable; the oldest goes first
-	MaxAllTasks = 1_000_000 // of all unfinished jobs; finished ones are purged to make room
+	MaxAllTasks = 4_000_000 // of all unfinished jobs
+	// MaxKeptTasks bounds the tasks of finished jobs, whose results take memory; the oldest job goes first
+	MaxKeptTasks = 1_000_000
 
 	// MaxNamespaceJobs and MaxNamespaceTasks bound one namespace, so that it leaves room for others.
 	MaxNamespaceJobs  = MaxJobs / 2

@@ -183,10 +183,10 @@ func splitGroups(all []Result) (out [][]Result) {
 	return out
 }
 
-// purgeFinished removes the oldest finished jobs beyond MaxKept, and more when tasks approach MaxAllTasks.
+// purgeFinished removes the oldest finished jobs beyond MaxKept and MaxKeptTasks.
 func (d *Dispatcher) purgeFinished() []fsm.Record {
 	var out []fsm.Record
-	for len(d.done) > MaxKept || d.tasks > MaxAllTasks*9/10 {
+	for len(d.done) > MaxKept || d.countKeptTasks() > MaxKeptTasks {
 		n := slices.IndexFunc(d.done, func(j *job) bool { return j.sealed && !d.isAwaited(j.id) })
 		if n < 0 {
 			break
@@ -206,6 +206,14 @@ func (d *Dispatcher) purgeFinished() []fsm.Record {
 	}
 	d.forgotten = nil
 	return out
+}
+
+// countKeptTasks counts the tasks of finished jobs.
+func (d *Dispatcher) countKeptTasks() (n int) {
+	for _, j := range d.done {
+		n += len(j.tasks)
+	}
+	return n
 }
 
 // removeJob removes a job that is not in done, and returns the records that remove it from the journal.

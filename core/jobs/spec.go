@@ -16,7 +16,7 @@ import (
 
 // Bounds of one job.
 const (
-	MaxTasks   = 100_000
+	MaxTasks   = 1_000_000
 	MaxIndex   = 1<<24 - 1
 	MaxRetries = 1000
 	MaxTimeout = 30 * 24 * time.Hour
