@@ -133,18 +133,21 @@ func (c *chowning) chownBelow(fd, depth int) error {
 }
 
 func (c *chowning) chownEntry(dir int, name string, depth int) error {
-	var st unix.Stat_t
-	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		if errors.Is(err, unix.ENOENT) {
-			return nil
-		}
+	st, err := statCached(dir, name)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
-	if st.Dev != c.dev {
+	if unix.Mkdev(st.Dev_major, st.Dev_minor) != c.dev {
 		return nil
 	}
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		fd, err := openWithin(dir, name, unix.O_RDONLY|unix.O_DIRECTORY)
+		if errors.Is(err, unix.EXDEV) {
+			return nil
+		}
 		if err != nil {
 			return err
 		}
@@ -152,7 +155,7 @@ func (c *chowning) chownEntry(dir int, name string, depth int) error {
 			return err
 		}
 	}
-	if c.hasRightOwner(&st) {
+	if c.hasRightOwner(st.Uid, st.Gid) {
 		return nil
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR && st.Nlink > 1 && !c.lenient {
@@ -161,8 +164,26 @@ func (c *chowning) chownEntry(dir int, name string, depth int) error {
 	return c.chownName(dir, name)
 }
 
+// statCached returns the device, kind, owners and names of a file, without asking a server for them: something may be
+// mounted there that does not answer, as a user's own FUSE file system below /tmp.
+func statCached(dir int, name string) (st unix.Statx_t, err error) {
+	err = unix.Statx(dir, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_STATX_DONT_SYNC, unix.STATX_BASIC_STATS, &st)
+	return st, err
+}
+
+// openWithin opens a file of a directory. EXDEV: something is mounted there.
+func openWithin(dir int, name string, flags int) (int, error) {
+	flags |= unix.O_NOFOLLOW | unix.O_CLOEXEC
+	how := unix.OpenHow{Flags: uint64(flags), Resolve: unix.RESOLVE_NO_XDEV} //nolint:gosec // constants
+	fd, err := unix.Openat2(dir, name, &how)
+	if errors.Is(err, unix.ENOSYS) { // before Linux 5.6
+		return unix.Openat(dir, name, flags, 0)
+	}
+	return fd, err
+}
+
 // countNames counts the names of a file. Only when all are below the directory, its owner is changed.
-func (c *chowning) countNames(dir int, name string, st *unix.Stat_t) error {
+func (c *chowning) countNames(dir int, name string, st *unix.Statx_t) error {
 	n := c.shared[st.Ino]
 	if n == nil && len(c.shared) == maxShared {
 		return nil
@@ -186,8 +207,8 @@ func (c *chowning) countNames(dir int, name string, st *unix.Stat_t) error {
 
 // chownName opens the name and checks its owner again, because it may lead to another file by now.
 func (c *chowning) chownName(dir int, name string) error {
-	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if errors.Is(err, unix.ENOENT) {
+	fd, err := openWithin(dir, name, unix.O_PATH)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EXDEV) {
 		return nil
 	}
 	if err != nil {
@@ -195,7 +216,7 @@ func (c *chowning) chownName(dir int, name string) error {
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || c.hasRightOwner(&st) {
+	if err := unix.Fstat(fd, &st); err != nil || c.hasRightOwner(st.Uid, st.Gid) {
 		return err
 	}
 	uid, gid := c.owners(st.Uid, st.Gid)
@@ -209,7 +230,7 @@ func (c *chowning) chownName(dir int, name string) error {
 }
 
 // hasRightOwner reports whether a file has the owner and group that it should have.
-func (c *chowning) hasRightOwner(st *unix.Stat_t) bool {
-	uid, gid := c.owners(st.Uid, st.Gid)
-	return uint32(uid) == st.Uid && uint32(gid) == st.Gid //nolint:gosec // they are numbers from the kernel
+func (c *chowning) hasRightOwner(uid, gid uint32) bool {
+	u, g := c.owners(uid, gid)
+	return uint32(u) == uid && uint32(g) == gid //nolint:gosec // they are numbers from the kernel
 }

@@ -7,8 +7,11 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/deadfs"
+	"github.com/soukhq/souk/internal/wait/waittest"
 )
 
 func openFor(t *testing.T, dir, claims string, used ...int) *Pool {
@@ -146,6 +149,31 @@ func TestDisownGivesDeadUsersFilesToRoot(t *testing.T) {
 		if err != nil || int(st.Sys().(*syscall.Stat_t).Uid) != want {
 			t.Errorf("%s: %v, %v; want user %d", name, st.Sys(), err, want)
 		}
+	}
+}
+
+// TestMountThatDoesNotAnswerIsNotAsked: the search for leftover files does not wait for it.
+func TestMountThatDoesNotAnswerIsNotAsked(t *testing.T) {
+	dir := t.TempDir()
+	dead := filepath.Join(dir, "dead")
+	if err := os.Mkdir(dead, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	_, abort := deadfs.Mount(t, dead, 54321)
+	found := make(chan error, 1)
+	go func() {
+		c := chowning{owners: ownersTo(0, 0, func(uint32) bool { return true }), lenient: true}
+		found <- c.chownTree(dir)
+	}()
+	select {
+	case err := <-found:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(waittest.Patience):
+		t.Error("it waits")
+		abort()
+		<-found
 	}
 }
 
