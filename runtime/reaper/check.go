@@ -10,6 +10,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime/reaper/container"
 	"github.com/soukhq/souk/runtime/reaper/frame"
+	"github.com/soukhq/souk/runtime/reaper/stdio"
 )
 
 // checkStart refuses what a start of a machine would refuse, as far as that is visible while another attempt of it
@@ -50,11 +51,12 @@ func checkStart(r *Reaper, id string, s *frame.Start) error {
 		}
 	}
 	if s.Dir == "" {
-		return r.apart.checkProgram(id, s)
+		return checkProgram(r, id, o, s)
 	}
 	below := len(s.Argv) > 0 && strings.Contains(s.Argv[0], "/") && !filepath.IsAbs(s.Argv[0])
 	if shown == nil { // otherwise only its start can tell what is in the directory
-		got, err := r.openDir(s.Dir, o, nil, s.Argv, s.Env)
+		got, err := r.openDir(o, &stdio.Request{Dir: s.Dir}, nil, s.Argv,
+			func() ([]string, error) { return s.Env, nil })
 		if err != nil {
 			return err
 		}
@@ -64,7 +66,19 @@ func checkStart(r *Reaper, id string, s *frame.Start) error {
 	if below { // the program is in that directory
 		return nil
 	}
-	return r.apart.checkProgram(id, s)
+	return checkProgram(r, id, o, s)
+}
+
+// checkProgram is apart.checkProgram on a thread of openings, if a user of the host may have chosen the program.
+func checkProgram(r *Reaper, id string, o *owner, s *frame.Start) error {
+	if !opensFirst(s) {
+		return r.apart.checkProgram(id, s)
+	}
+	got, err := r.openings.run(o, strings.Join(named(s), ", "), func(func() bool) (*opened, error) {
+		return &opened{Opened: &stdio.Opened{Dir: -1, In: -1, Out: -1, Err: -1}}, r.apart.checkProgram(id, s)
+	}, func() {})
+	got.close()
+	return err
 }
 
 // checkProgram looks for a program among the host's files and those of the machine. Programs on its volumes and files

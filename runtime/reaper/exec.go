@@ -15,6 +15,7 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/proc"
 	"github.com/soukhq/souk/runtime/reaper/pty"
 	"github.com/soukhq/souk/runtime/reaper/space"
+	"github.com/soukhq/souk/runtime/reaper/stdio"
 )
 
 // execution is a command beside a machine's main process.
@@ -171,35 +172,43 @@ func (r *Reaper) commandBeside(l *life, q *frame.Request) (*child, error) {
 			"machine %s is a program of the host, and the commands beside it "+
 				"run as its own user: leave --user out, or run it as a container", l.m.id)
 	}
-	r.mu.Lock()
-	env := l.env
-	r.mu.Unlock()
-	if env == nil { // an adopted life: only its process has the environment
-		var err error
-		if env, err = proc.Environ(l.rec.PID); err != nil {
-			return nil, fault.Wrap(err, fault.Unavailable, codeEnviron, "the environment of machine %s cannot be read",
-				l.m.id)
-		}
+	dir := q.Dir
+	if dir == "" {
+		dir = l.rec.Dir
 	}
-	k := &child{argv: q.Argv, env: env, dir: r.apart.dirOf(l), owner: l.owner}
-	if q.Dir != "" {
-		k.dir, k.chosen = q.Dir, true
-		return k, nil
-	}
-	if l.rec.Dir == "" {
-		return k, nil
+	if dir == "" {
+		dir = r.apart.dirOf(l)
 	}
 	in, err := spaceOf(r, l)
 	if err != nil {
 		return nil, err
 	}
-	defer in.Close() // closing nil only returns an error
-	at, err := r.openDir(l.rec.Dir, l.owner, in, k.argv, k.env)
+	at, err := r.openDir(l.owner, &stdio.Request{Dir: dir, Command: true}, in, q.Argv, func() ([]string, error) {
+		return environOf(r, l)
+	})
 	if err != nil {
 		return nil, err
 	}
+	k := &child{argv: q.Argv, env: at.env, owner: l.owner}
 	k.useOpened(at)
 	return k, nil
+}
+
+// environOf returns the environment of a life's program. It is called on a thread that may be left behind: the kernel
+// reads the environment of a process from its memory, which may be mapped from a file.
+func environOf(r *Reaper, l *life) ([]string, error) {
+	r.mu.Lock()
+	env := l.env
+	r.mu.Unlock()
+	if env != nil {
+		return env, nil
+	}
+	env, err := proc.Environ(l.rec.PID) // an adopted life: only its process has the environment
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, codeEnviron, "the environment of machine %s cannot be read",
+			l.m.id)
+	}
+	return env, nil
 }
 
 // makeTerminal makes a host terminal for a command. The caller closes the far end once the command has it.

@@ -24,8 +24,7 @@ type child struct {
 	argv   []string
 	env    []string
 	dir    string
-	chosen bool    // dir is not the machine's own, and may be missing
-	at     *opened // dir and files that were opened with the owner's rights; nil: none
+	at     *opened // dir and files that were opened with the owner's rights, so that a relay executes it; nil: none
 	owner  *owner
 	space  *space.Plan   // the view of files to build for it; nil: its thread's view
 	join   *os.File      // the mount namespace to enter; nil: none
@@ -44,6 +43,8 @@ type child struct {
 	// registered is called with the pid while nobody can reap it, and with the process's start in ticks since boot, 0
 	// if unknown.
 	registered func(pid int, ticks uint64)
+	// slow is called once if the child takes long to get to its program, while others are forked. May be nil.
+	slow func()
 	// forked is called after registered, on the thread that forked, so that its caller needs no other thread. May be
 	// nil.
 	forked func()
@@ -108,11 +109,6 @@ func (c *child) goThere(v *space.View) (err error) {
 			return joinFault(err)
 		}
 	}
-	if c.chosen {
-		if err := checkEnterable(c.dir); err != nil {
-			return err
-		}
-	}
 	if c.path == "" {
 		c.path, err = findProgram(c.argv, c.env, c.dir)
 	}
@@ -156,20 +152,33 @@ func (r *Reaper) forkHere(c *child) error {
 	if attr.Env == nil {
 		attr.Env = []string{} // nil would mean the reaper's own
 	}
-	pid, err := r.forkExec(c, path, argv, attr)
+	if c.at != nil && r.relay != nil {
+		return r.forkRelay(c, path, argv, attr)
+	}
+	return r.forkDirectly(c, path, argv, attr)
+}
+
+// forkDirectly forks and executes argv: c's, or another that executes c.
+func (r *Reaper) forkDirectly(c *child, path string, argv []string, attr *syscall.ProcAttr) error {
+	r.forkMu.Lock()
+	pid, ticks, err := r.forkExec(c, path, argv, attr)
+	if err == nil {
+		c.registered(pid, ticks)
+	}
+	r.forkMu.Unlock()
 	if err != nil || c.into == nil {
 		return err
 	}
 	return c.moveToGroups(pid)
 }
 
-// forkExec forks and executes argv: c's, or another that executes c. forkMu excludes other forks and reaping meanwhile.
-func (r *Reaper) forkExec(c *child, path string, argv []string, attr *syscall.ProcAttr) (pid int, err error) {
-	r.forkMu.Lock()
-	defer r.forkMu.Unlock()
+// forkExec forks and executes argv. ticks is the child's start, 0 if unknown. The caller holds forkMu, which excludes
+// other forks and reaping meanwhile.
+func (r *Reaper) forkExec(c *child, path string, argv []string, attr *syscall.ProcAttr) (pid int, ticks uint64,
+	err error) {
 	restore, err := c.owner.setUmask()
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	before := proc.Tick()
 	returned := r.boundFork(before)
@@ -180,36 +189,38 @@ func (r *Reaper) forkExec(c *child, path string, argv []string, attr *syscall.Pr
 	}
 	if returned() {
 		// The process is not registered, so it will only be reaped.
-		return 0, fault.New(fault.Unavailable, codeForkStuck,
+		return 0, 0, fault.New(fault.Unavailable, codeForkStuck,
 			"a process was made and did not get to its program in %v, so it was ended: its cgroup is frozen, or %s "+
 				"lies on a disk that does not answer", 2*r.forkPatience, c.path)
 	}
 	if err != nil {
 		if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOMEM) {
-			return 0, fault.Wrap(err, fault.Unavailable, codeFork, "this worker has no room for another process now")
+			return 0, 0, fault.Wrap(err, fault.Unavailable, codeFork, "this worker has no room for another process now")
 		}
 		if attr.Sys.Ptrace && errors.Is(err, syscall.EPERM) && noTracing() {
-			return 0, fault.New(fault.Precondition, codePtrace,
+			return 0, 0, fault.New(fault.Precondition, codePtrace,
 				"commands beside a machine and programs with soft limits need ptrace, which this worker's host "+
 					"forbids: set kernel.yama.ptrace_scope to 2 or less and reboot, because a running kernel cannot "+
 					"lower it")
 		}
-		dir := c.dir
-		if c.at != nil {
-			dir = c.at.named
-		}
-		return 0, execFault(err, c.argv[0], dir, c.owner)
+		return 0, 0, c.execFault(err)
 	}
 	if err := c.limitStopped(pid); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	// The process started between the two readings. Usually they are the same tick, and the start is known.
-	ticks := proc.Tick()
-	if ticks != before {
+	if ticks = proc.Tick(); ticks != before {
 		ticks = 0
 	}
-	c.registered(pid, ticks)
-	return pid, nil
+	return pid, ticks, nil
+}
+
+func (c *child) execFault(err error) error {
+	dir := c.dir
+	if c.at != nil {
+		dir = c.at.named
+	}
+	return execFault(err, c.argv[0], dir, c.owner)
 }
 
 // noTracing reports whether the kernel forbids all tracing.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
-	"github.com/soukhq/souk/runtime/reaper/container"
 )
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -56,20 +55,6 @@ func findProgram(argv, env []string, dir string) (string, error) {
 	return "", fault.New(fault.Precondition, runtime.CodeNoProgram,
 		"the program %q is not on the PATH %s of this worker: install it there, or name it by its full path", name,
 		path)
-}
-
-// checkEnterable refuses a working directory that is missing or not a directory. Whether its user may enter it is
-// reported by execFault.
-func checkEnterable(dir string) error {
-	st, err := os.Stat(dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist) || err == nil && !st.IsDir():
-		return container.NoDirectory(dir, "on this worker", err)
-	case err != nil:
-		return fault.Wrap(err, fault.Precondition, runtime.CodeNotExecutable,
-			"the directory %s cannot be looked at on this worker", dir)
-	}
-	return nil
 }
 
 func checkExecutable(p, name string) error {

@@ -26,10 +26,14 @@ type openings struct {
 	all   openingCount
 	users map[int]openingCount // by uid
 	freed chan struct{}        // closed, and replaced, when a place becomes free
+	later map[int]func()       // by uid: called when none of the user's programs hangs any more
 }
 
 // openingCount counts places: each is held until the files are closed again, which may block too.
-type openingCount struct{ held, left int } // left: those whose thread was left behind
+type openingCount struct {
+	held, left int // left: those whose thread was left behind
+	hanging    int // programs that hang in exec, which hold no place; for one user alone
+}
 
 const (
 	// maxOpenings bounds the openings at once, and with them the threads left behind. More wait.
@@ -49,6 +53,7 @@ type opened struct {
 	*stdio.Opened
 	space *os.File // the mount namespace that was built for the program; nil: its thread's view
 	path  string   // the program's path, relative to the directory if it starts with "./"; "": not looked up
+	env   []string // of the program that was looked up
 	named string   // the directory's path, for people
 
 	release func() // frees its place
@@ -135,7 +140,8 @@ func (p *openings) takeThread(user int, what string, late <-chan time.Time) (*pa
 		}
 		if left > 0 {
 			return nil, fault.New(fault.Unavailable, runtime.CodeStdio, "%s cannot be opened now on this worker: %d "+
-				"threads wait already for file systems that do not answer; try again when they do", what, left)
+				"threads or programs wait already for file systems that do not answer; try again when they do", what,
+				left)
 		}
 		select {
 		case <-freed:
@@ -157,7 +163,9 @@ func (p *openings) tryPlace(user int) (got bool, left int, freed <-chan struct{}
 	defer p.mu.Unlock()
 	u := p.users[user]
 	switch {
-	case p.all.left >= maxOpenings || u.left >= maxUserOpenings:
+	case u.left+u.hanging >= maxUserOpenings:
+		return false, u.left + u.hanging, nil
+	case p.all.left >= maxOpenings:
 		return false, p.all.left, nil
 	case p.all.held >= maxOpenings || u.held >= maxUserOpenings:
 		return false, 0, p.freed
@@ -181,9 +189,46 @@ func (p *openings) countLocked(user, held, left int) {
 	u := p.users[user]
 	u.held, u.left = u.held+held, u.left+left
 	p.all.held, p.all.left = p.all.held+held, p.all.left+left
+	p.setLocked(user, u)
+}
+
+func (p *openings) setLocked(user int, u openingCount) {
 	p.users[user] = u
-	if u.held == 0 {
+	if u == (openingCount{}) {
 		delete(p.users, user)
+	}
+}
+
+// countHanging adds to a user's programs that hang in exec.
+func (p *openings) countHanging(user, n int) {
+	p.mu.Lock()
+	u := p.users[user]
+	u.hanging += n
+	p.setLocked(user, u)
+	var f func()
+	if u.hanging == 0 {
+		f = p.later[user]
+		delete(p.later, user)
+	}
+	p.mu.Unlock()
+	if f != nil {
+		f()
+	}
+}
+
+// whenNoneHangs calls f once, when none of a user's programs hangs in exec any more. A user has one f at a time.
+func (p *openings) whenNoneHangs(user int, f func()) {
+	p.mu.Lock()
+	hangs := p.users[user].hanging > 0
+	if hangs {
+		if p.later == nil {
+			p.later = make(map[int]func())
+		}
+		p.later[user] = f
+	}
+	p.mu.Unlock()
+	if !hangs {
+		f()
 	}
 }
 
@@ -228,12 +273,21 @@ func (r *Reaper) openFor(m *machine, s *frame.Start, o *owner, shown *space.Plan
 	}, closeVolumes)
 }
 
+// opensFirst reports whether a start opens something on a thread of openings: files, or a program that a user of the
+// host has chosen, who can have a file system that does not answer.
+func opensFirst(s *frame.Start) bool {
+	return s.OpensFiles() || s.Container == nil && (s.As != nil || s.User != "")
+}
+
 // named returns the paths that a start names, for people.
 func named(s *frame.Start) (paths []string) {
 	for _, p := range []string{s.Dir, s.Stdio.In, s.Stdio.Out, s.Stdio.Err} {
 		if p != "" {
 			paths = append(paths, p)
 		}
+	}
+	if len(paths) == 0 && len(s.Argv) > 0 {
+		paths = append(paths, s.Argv[0])
 	}
 	return paths
 }
@@ -283,16 +337,25 @@ func (o *owner) fileUser() *stdio.User {
 	return &stdio.User{UID: o.uid, GID: o.gid, Groups: o.groups, Umask: o.umask}
 }
 
-// openDir opens a directory for a command, where a life sees it, and looks for its program. space is the life's mount
-// namespace; nil: there is one for all. Without argv no program is looked for.
-func (r *Reaper) openDir(dir string, o *owner, in *os.File, argv, env []string) (*opened, error) {
-	return r.openings.run(o, dir, func(func() bool) (got *opened, err error) {
-		got = &opened{named: dir}
-		q := &stdio.Request{User: o.fileUser(), Dir: dir}
+// openDir opens the directory of q with a user's rights, where a life sees it, and looks for a program. in is the life's
+// mount namespace, which it closes; nil: there is one for all. Without argv no program is looked for. environ returns
+// its environment; nil: it has none.
+func (r *Reaper) openDir(o *owner, q *stdio.Request, in *os.File, argv []string, environ func() ([]string, error)) (
+	*opened, error) {
+	q.User = o.fileUser()
+	closeIn := func() { _ = in.Close() } // closing nil only returns an error
+	return r.openings.run(o, q.Dir, func(func() bool) (got *opened, err error) {
+		defer closeIn()
+		got = &opened{named: q.Dir}
 		if argv != nil {
 			q.Find = func(dir string) error {
-				got.path, err = findBelow(argv, env, dir)
+				got.path, err = findBelow(argv, got.env, dir)
 				return err
+			}
+		}
+		if environ != nil {
+			if got.env, err = environ(); err != nil {
+				return nil, err
 			}
 		}
 		if in != nil {
@@ -304,7 +367,7 @@ func (r *Reaper) openDir(dir string, o *owner, in *os.File, argv, env []string) 
 			return nil, err
 		}
 		return got, nil
-	}, func() {})
+	}, closeIn)
 }
 
 func joinFault(err error) error {
@@ -328,7 +391,7 @@ func findDir(r *Reaper, dir string, s *frame.Start) error {
 	if m.uid != 0 {
 		defer r.apart.users.Give(m.uid)
 	}
-	got, err := r.openDir(dir, o, nil, nil, nil)
+	got, err := r.openDir(o, &stdio.Request{Dir: dir}, nil, nil, nil)
 	got.close()
 	return err
 }

@@ -1,18 +1,14 @@
 package reaper
 
 import (
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/deadfs"
 	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/reaper/stdio"
@@ -61,7 +57,7 @@ func TestOpeningThatHangsIsLeftBehind(t *testing.T) {
 		hangs(one, "/dead cannot be opened in 20ms")
 	}
 	p.patience = waittest.Patience // the next one does not wait for it
-	hangs(one, "6 threads wait already")
+	hangs(one, "6 threads or programs wait already")
 	got, err := p.run(other, "/", openRootDir, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +68,7 @@ func TestOpeningThatHangsIsLeftBehind(t *testing.T) {
 		hangs(other, "/dead cannot be opened in 20ms")
 	}
 	p.patience = waittest.Patience
-	hangs(nil, "8 threads wait already")
+	hangs(nil, "8 threads or programs wait already")
 	if unused != 2 {
 		t.Errorf("%d were not called", unused)
 	}
@@ -124,63 +120,12 @@ func TestOpeningsWaitForAPlace(t *testing.T) {
 	waittest.Until(t, "one place is held", func() bool { held, left := placesOf(p); return held == 1 && left == 0 })
 }
 
-// deadMount mounts a FUSE file system of a user that never answers. abort ends all waits for it.
-func deadMount(t *testing.T, uid int) (dir string, abort func()) {
-	t.Helper()
-	lacks := func(err error) {
-		t.Helper()
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("this needs root and FUSE: %v", err)
-		}
-		t.Skipf("this needs root and FUSE: %v", err)
-	}
-	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err != nil {
-		lacks(err)
-	}
-	dir = t.TempDir()
-	if err := unix.Mount("dead", dir, "fuse", unix.MS_NOSUID|unix.MS_NODEV,
-		fmt.Sprintf("fd=%d,rootmode=40755,user_id=%d,group_id=0,allow_other", fd, uid)); err != nil {
-		_ = unix.Close(fd)
-		lacks(err)
-	}
-	f := os.NewFile(uintptr(fd), "fuse") // only now: before the mount the descriptor cannot be polled
-	t.Cleanup(func() { _ = f.Close() })
-	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
-	go func() {
-		// Of linux/fuse.h. Their answers have a head of 16 bytes, and 64 bytes with the version or 80 of zeros.
-		const initOp, statfsOp = 26, 17
-		for b := make([]byte, 1<<18); ; {
-			n, err := f.Read(b)
-			if err != nil || n < 40 {
-				return
-			}
-			out := make([]byte, 96)
-			switch binary.NativeEndian.Uint32(b[4:]) {
-			case initOp:
-				out = out[:80]
-				binary.NativeEndian.PutUint32(out[16:], 7)
-				binary.NativeEndian.PutUint32(out[20:], 31)
-				binary.NativeEndian.PutUint32(out[36:], 4096)
-			case statfsOp:
-			default:
-				continue // never answered
-			}
-			binary.NativeEndian.PutUint32(out[0:], uint32(len(out)))
-			copy(out[8:16], b[8:16]) // the request's number
-			if _, err := f.Write(out); err != nil {
-				return
-			}
-		}
-	}()
-	return dir, func() { _ = f.Close() }
-}
-
 // TestFileSystemThatDoesNotAnswerIsNotWaitedFor: that of a dead server. Its thread ends when it answers.
 func TestFileSystemThatDoesNotAnswerIsNotWaitedFor(t *testing.T) {
-	dir, abort := deadMount(t, 0)
+	dir := t.TempDir()
+	_, abort := deadfs.Mount(t, dir, 0)
 	r := &Reaper{openings: testOpenings(t, 200*time.Millisecond)}
-	if _, err := r.openDir(dir+"/sub", nil, nil, nil, nil); !fault.Is(err, fault.Unavailable) ||
+	if _, err := r.openDir(nil, &stdio.Request{Dir: dir + "/sub"}, nil, nil, nil); !fault.Is(err, fault.Unavailable) ||
 		!strings.Contains(err.Error(), "does not answer") {
 		t.Fatal(err)
 	}
@@ -188,7 +133,7 @@ func TestFileSystemThatDoesNotAnswerIsNotWaitedFor(t *testing.T) {
 		t.Errorf("%d are left behind", left)
 	}
 	r.openings.patience = waittest.Patience
-	got, err := r.openDir("/", nil, nil, nil, nil)
+	got, err := r.openDir(nil, &stdio.Request{Dir: "/"}, nil, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,8 +149,9 @@ func TestFileSystemThatDoesNotAnswerIsNotWaitedFor(t *testing.T) {
 func TestFileSystemOfAUsersOwnIsRefused(t *testing.T) {
 	r := &Reaper{openings: testOpenings(t, waittest.Patience)}
 	for _, uid := range []int{0, 54321} {
-		dir, _ := deadMount(t, uid)
-		got, err := r.openDir(dir, nil, nil, nil, nil)
+		dir := t.TempDir()
+		deadfs.Mount(t, dir, uid)
+		got, err := r.openDir(nil, &stdio.Request{Dir: dir}, nil, nil, nil)
 		got.close()
 		if uid == 0 && err == nil {
 			continue // of the host's own

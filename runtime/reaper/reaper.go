@@ -73,6 +73,8 @@ type Reaper struct {
 	stock    *stock
 	young    *young
 	null     *os.File
+	relay    *os.File // see package relay; nil: there is none on this host
+	proc     *os.File // /proc of the host; nil only in tests
 	held     *os.File // the lock file of the directory
 	old      handover // from the program before an upgrade; zero: there was none
 	at       func(Point)
@@ -96,7 +98,7 @@ type Reaper struct {
 
 	mu       sync.Mutex
 	machines map[string]*machine
-	procs    map[int]any // *life or *execution by pid, children only
+	procs    map[int]any // *life, *execution, *unexecuted or *doomed by pid, children only
 	subs     map[*conn]bool
 	conns    map[*conn]bool
 	places   map[string]int // number of connections by operation
@@ -219,6 +221,9 @@ func (r *Reaper) settleProcess(o Options) error {
 	r.young = &young{old: r.freeThread}
 	if r.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
 		return fmt.Errorf("open %s: %w", os.DevNull, err)
+	}
+	if err := r.openRelay(); err != nil {
+		return err
 	}
 	if err := makeApart(machinesDir(r.dir)); err != nil {
 		return fmt.Errorf("make the machines' directories: %w", err)

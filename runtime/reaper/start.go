@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/soukhq/souk/fault"
@@ -49,11 +50,16 @@ func (r *Reaper) startAttempt(id string, attempt uint64, s *frame.Start, data []
 	if err := s.CheckStdio(); err != nil {
 		return err
 	}
-	if !s.OpensFiles() { // with files it takes a slot once they are open, which may take long
-		r.startSlots <- struct{}{}
-		defer func() { <-r.startSlots }()
+	if !opensFirst(s) { // else it takes a slot once the files are open, which may take long
+		defer r.takeStartSlot()()
 	}
 	return r.launchAttempt(m, attempt, s, data, tell)
+}
+
+// takeStartSlot waits for one of the starts in progress to end, see maxStarting. It may be freed more than once.
+func (r *Reaper) takeStartSlot() (free func()) {
+	r.startSlots <- struct{}{}
+	return sync.OnceFunc(func() { <-r.startSlots })
 }
 
 // judgeAttempt checks the attempt's number: done means that it was started already, and st is its status.
@@ -111,7 +117,7 @@ func (r *Reaper) launchAttempt(m *machine, attempt uint64, s *frame.Start, data 
 		return err
 	}
 	// with its own view or directory, the program is looked up in there
-	path, find := "", shown == nil && !s.OpensFiles()
+	path, find := "", shown == nil && !opensFirst(s)
 	if find && len(s.Shown) == 0 {
 		if path, err = r.apart.programPath(m.id, s); err != nil {
 			return err
@@ -129,15 +135,16 @@ func (r *Reaper) launchAttempt(m *machine, attempt uint64, s *frame.Start, data 
 		}
 	}
 	var at *opened
-	if s.OpensFiles() {
+	var slow func()
+	if opensFirst(s) {
 		volumes := held
 		held = nil
 		if at, err = r.openFor(m, s, o, shown, volumes.close); err != nil {
 			return err
 		}
 		defer at.close()
-		r.startSlots <- struct{}{}
-		defer func() { <-r.startSlots }()
+		slow = r.takeStartSlot()
+		defer slow()
 	}
 	if s.Home && !slices.ContainsFunc(s.Env, func(kv string) bool { return strings.HasPrefix(kv, "HOME=") }) {
 		s.Env = append(s.Env, "HOME="+r.apart.workDir(m.id))
@@ -148,7 +155,7 @@ func (r *Reaper) launchAttempt(m *machine, attempt uint64, s *frame.Start, data 
 		c := &child{path: path, dir: r.apart.workDir(m.id), space: shown,
 			files: [3]int{int(r.null.Fd()), ends[0], ends[1]}}
 		if at != nil {
-			c.space, c.join = nil, at.space
+			c.space, c.join, c.slow = nil, at.space, slow
 			c.useOpened(at)
 		}
 		return l.beginProgram(r, func() error { return r.forkMain(l, c, s, tell) })

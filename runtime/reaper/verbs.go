@@ -250,7 +250,7 @@ func (r *Reaper) removeMachine(id string) error {
 			"the directory of machine %s cannot be removed", id)
 	}
 	if m != nil && m.uid != 0 {
-		r.apart.users.Give(m.uid)
+		r.openings.whenNoneHangs(m.uid, func() { r.apart.users.Give(m.uid) })
 	}
 	return nil
 }

@@ -53,6 +53,11 @@ func (r *Reaper) reapChildren() {
 		ended := runtime.Exit{Code: code, Signal: signal, At: time.Now(), CPU: cpuOf(&used), MaxRSS: used.Maxrss << 10}
 		r.mu.Lock()
 		who := r.procs[pid]
+		if x, is := who.(*unexecuted); is { // forkRelay calls again once it knows what has ended
+			x.ended = true
+			r.mu.Unlock()
+			return
+		}
 		delete(r.procs, pid)
 		if who == nil {
 			r.containers.strayLocked(pid, ended)
@@ -67,6 +72,9 @@ func (r *Reaper) reapChildren() {
 			exit = r.recordEnd(l, ended)
 		} else if x, is := who.(*execution); is {
 			x.ended <- code
+		} else if x, is := who.(*doomed); is {
+			r.openings.countHanging(x.user, -1)
+			r.log.Info("a child that could not be executed has ended", "pid", pid)
 		}
 		var ws syscall.WaitStatus
 		for {

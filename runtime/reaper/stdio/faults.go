@@ -29,8 +29,17 @@ func userFault(err error, u *User) error {
 		"souk cannot open files with the rights of user %d here: give it CAP_SETUID and CAP_SETGID", u.UID)
 }
 
-// dirFault explains why a program cannot start in its directory.
+// dirFault explains why a program cannot start in its directory. That of a command has a shell's codes: one that is there
+// is not missing.
 func (q *Request) dirFault(err error) error {
+	f := q.explainDir(err)
+	if q.Command && !errors.Is(err, unix.ENOENT) {
+		f.Code = runtime.CodeNotExecutable
+	}
+	return f
+}
+
+func (q *Request) explainDir(err error) *fault.Error {
 	if kind, is := errors.AsType[*kindError](err); is {
 		return fault.New(fault.Precondition, runtime.CodeNoDirectory,
 			"the directory %s is %s on this worker, so no program can start there: name another", q.Dir, kind.what)

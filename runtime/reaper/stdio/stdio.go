@@ -30,6 +30,8 @@ type Request struct {
 	User  *User         // nil: this process's own
 	Dir   string        // absolute: the directory that the program starts in
 	Files runtime.Stdio // "": not opened
+	// Command: the program is a command beside a machine, whose errors have a shell's codes.
+	Command bool
 	// Find looks for the program, with the user's rights, once all is open. dir leads to the directory as long as the
 	// calling thread lives. An error is returned as it is. May be nil.
 	Find func(dir string) error
