@@ -100,8 +100,9 @@ func limitFault(err error, o *owner) error {
 // limitStopped sets the soft limits of a stopped child of this thread, and lets it continue unless it has to be moved
 // to its cgroups first. If that fails it kills the child, which is not registered, so that it will only be reaped.
 //
-// The limits are set after exec(2), because only there can a child be stopped. That differs from limits set before in
-// one respect: where the kernel maps libraries depends on the stack's limit at exec, which is the reaper's.
+// The limits are set after exec(2), because only there can a child be stopped. With a relay that is before the program's
+// own. Without one it differs from limits set before in one respect: where the kernel maps libraries depends on the
+// stack's limit at exec, which is the reaper's.
 func (c *child) limitStopped(pid int) error {
 	if len(c.limits) == 0 {
 		return nil
