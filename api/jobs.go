@@ -16,6 +16,12 @@ type JobList struct {
 	Jobs []jobs.Job `json:"jobs"`
 }
 
+// TasksRequeued is the answer to the requeueing of tasks.
+type TasksRequeued struct {
+	Job   jobs.Job `json:"job"`
+	Tasks int      `json:"tasks"` // that run, or are about to, and are ended so that they run anew
+}
+
 // TasksCancelled is the answer to the cancelling of tasks.
 type TasksCancelled struct {
 	Job    jobs.Job `json:"job"`

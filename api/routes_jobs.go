@@ -15,6 +15,7 @@ const (
 	CancelJob Op = "POST /v1/souk/jobs/{job}/cancel"
 	HoldJob   Op = "POST /v1/souk/jobs/{job}/hold"
 	FreeJob   Op = "POST /v1/souk/jobs/{job}/release"
+	Requeue   Op = "POST /v1/souk/jobs/{job}/requeue"
 	ListTasks Op = "GET /v1/souk/jobs/{job}/tasks"
 	JobLogs   Op = "GET /v1/souk/jobs/{job}/logs"
 	TaskLogs  Op = "GET /v1/souk/jobs/{job}/tasks/{index}/logs"
@@ -44,6 +45,9 @@ func jobRoutes() []Route {
 		{Op: HoldJob, Verb: VerbOperate, Kind: KindJob,
 			About: "Keep the tasks that wait from starting; those that run go on.", Out: jobs.Job{}},
 		{Op: FreeJob, Verb: VerbOperate, Kind: KindJob, About: "Let the tasks of a job on hold start.", Out: jobs.Job{}},
+		{Op: Requeue, Verb: VerbOperate, Kind: KindJob,
+			About: "End the tasks that run, or some of them, as 7 or 3,10-20, so that they run anew.",
+			Query: "tasks", Out: TasksRequeued{}},
 		{Op: CancelTasks, Verb: VerbOperate, Kind: KindJob,
 			About: "Cancel some tasks alone, by index, as 7 or 3,10-20: drop what waits, end what runs.",
 			Out:   TasksCancelled{}},

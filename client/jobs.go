@@ -94,6 +94,17 @@ func (c *Client) ReleaseJob(ctx context.Context, ref string) (jobs.Job, error) {
 	return j, err
 }
 
+// RequeueTasks ends running tasks of a job, those in list or all for nil, so that they run anew.
+func (c *Client) RequeueTasks(ctx context.Context, ref string, list jobs.Indices) (api.TasksRequeued, error) {
+	q := url.Values{}
+	if list != nil {
+		q.Set("tasks", list.String())
+	}
+	var out api.TasksRequeued
+	err := c.doCall(ctx, newCall(api.Requeue, ref).withQuery(q), &out)
+	return out, err
+}
+
 // CancelTasks cancels some tasks of a job: it drops those that wait and ends those that run.
 func (c *Client) CancelTasks(ctx context.Context, ref string, list jobs.Indices) (api.TasksCancelled, error) {
 	var out api.TasksCancelled

@@ -44,6 +44,8 @@ type Jobs interface {
 	Cancel(ctx context.Context, job string) (jobs.Job, error)
 	// SetHold keeps the waiting tasks of a job from starting, or lets them go.
 	SetHold(ctx context.Context, job string, hold bool) (jobs.Job, error)
+	// Requeue ends running tasks, those in list or all for nil, so that they run anew, and returns how many.
+	Requeue(ctx context.Context, job string, list jobs.Indices) (jobs.Job, int, error)
 	// CancelTasks cancels some tasks of a job.
 	CancelTasks(ctx context.Context, job string, list jobs.Indices) (jobs.Job, jobs.TasksCancelled, error)
 	// Wait returns when the job has ended, when more than done of its tasks have ended, or after limit.
@@ -83,6 +85,7 @@ func (a *jobsAPI) opHandlers() handlers {
 		"POST /v1/souk/jobs/{job}/cancel":            a.cancelJob,
 		"POST /v1/souk/jobs/{job}/hold":              a.holdJob(true),
 		"POST /v1/souk/jobs/{job}/release":           a.holdJob(false),
+		"POST /v1/souk/jobs/{job}/requeue":           a.requeueTasks,
 		"GET /v1/souk/jobs/{job}/tasks":              a.listTasks,
 		"GET /v1/souk/jobs/{job}/logs":               a.jobLogs,
 		"GET /v1/souk/jobs/{job}/tasks/{index}/logs": a.taskLogs,
@@ -322,6 +325,32 @@ func (a *jobsAPI) holdJob(hold bool) handler {
 	}
 }
 
+func (a *jobsAPI) requeueTasks(w http.ResponseWriter, r *http.Request) error {
+	list, err := queryTasks(r)
+	if err != nil {
+		return err
+	}
+	ref, err := a.findWhole(r)
+	if err != nil {
+		return err
+	}
+	j, n, err := a.jobs.Requeue(r.Context(), ref, list)
+	if err != nil {
+		return err
+	}
+	answerJSON(w, http.StatusOK, api.TasksRequeued{Job: j, Tasks: n})
+	return nil
+}
+
+// queryTasks reads the tasks that a request is about; nil: all.
+func queryTasks(r *http.Request) (jobs.Indices, error) {
+	list := r.URL.Query().Get("tasks")
+	if list == "" {
+		return nil, nil
+	}
+	return jobs.ParseIndices(list)
+}
+
 func (a *jobsAPI) cancelTasks(w http.ResponseWriter, r *http.Request) error {
 	list, err := jobs.ParseIndices(r.PathValue("indices"))
 	if err != nil {
@@ -427,10 +456,8 @@ func (a *jobsAPI) jobLogs(w http.ResponseWriter, r *http.Request) error {
 	if q.Tail, err = queryTail(r); err != nil {
 		return err
 	}
-	if list := r.URL.Query().Get("tasks"); list != "" {
-		if q.Tasks, err = jobs.ParseIndices(list); err != nil {
-			return err
-		}
+	if q.Tasks, err = queryTasks(r); err != nil {
+		return err
 	}
 	ref, err := a.findWhole(r)
 	if err != nil {

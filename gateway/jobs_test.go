@@ -89,6 +89,16 @@ func (d *deskJobs) SetHold(ctx context.Context, job string, hold bool) (jobs.Job
 	return d.Status(ctx, job)
 }
 
+func (d *deskJobs) Requeue(ctx context.Context, job string, list jobs.Indices) (j jobs.Job, n int, err error) {
+	if err = d.change(func(now time.Time) (err error) {
+		n, err = d.dispatcher.Requeue(now, job, list)
+		return err
+	}); err == nil {
+		j, err = d.Status(ctx, job)
+	}
+	return j, n, err
+}
+
 func (d *deskJobs) Awaited(context.Context) (map[string]bool, error) { return nil, nil }
 func (d *deskJobs) Learn(*jobs.Outcome)                              {}
 

@@ -30,7 +30,7 @@ func Job(c *cli.Env) *cobra.Command {
 			"While that " +
 			"member does not answer,\nits tasks run on, and the job is shown from the copy of another member, which " +
 			"takes it over when the first is\ngiven up for dead."},
-		cmdJobLs(c), cmdJobStatus(c), cmdJobTasks(c), cmdJobReport(c), cmdJobWait(c), cmdJobCancel(c), cmdJobHold(c), cmdJobRelease(c), cmdJobLogs(c),
+		cmdJobLs(c), cmdJobStatus(c), cmdJobTasks(c), cmdJobReport(c), cmdJobWait(c), cmdJobCancel(c), cmdJobHold(c), cmdJobRelease(c), cmdJobRequeue(c), cmdJobRerun(c), cmdJobLogs(c),
 		cmdJobFetch(c))
 }
 
@@ -193,7 +193,7 @@ func printJob(c *cli.Env, j *jobs.Job) {
 		line("again", "%s failed and were run again", countOf(j.Retried, "attempt", "attempts"))
 	}
 	if j.Evicted > 0 {
-		line("evicted", "%s made room for a machine or a drain, and ran again",
+		line("evicted", "%s made room for a machine or a drain, or were requeued, and ran again",
 			countOf(j.Evicted, "attempt", "attempts"))
 	}
 	if j.Lost > 0 {
@@ -335,11 +335,7 @@ cancelled, while none failed, is cancelled at its end, and "souk job wait" ends 
 		Example: "  souk job cancel sweep\n  souk job cancel sweep --task 7 --task 100-199",
 		Args:    cli.Args(1, -1, "at least one job, by id or name")}
 	cmd.Flags().StringSliceVar(&tasks, "task", nil, "INDEX or FIRST-LAST, cancel these tasks only; repeatable")
-	_ = cmd.RegisterFlagCompletionFunc("task", func(cmd *cobra.Command, refs []string, _ string) ([]string,
-		cobra.ShellCompDirective) {
-		return unendedTasks(cmd.Context(), c, refs), cobra.ShellCompDirectiveNoFileComp |
-			cobra.ShellCompDirectiveKeepOrder
-	})
+	completeTasks(c, cmd)
 	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
 		if cmd.Flags().Changed("task") {
 			return cancelTasks(cmd.Context(), c, refs, tasks)
@@ -363,6 +359,15 @@ cancelled, while none failed, is cancelled at its end, and "souk job wait" ends 
 		})
 	}
 	return cmd
+}
+
+// completeTasks completes --task by the unended tasks of the job.
+func completeTasks(c *cli.Env, cmd *cobra.Command) {
+	_ = cmd.RegisterFlagCompletionFunc("task", func(cmd *cobra.Command, refs []string, _ string) ([]string,
+		cobra.ShellCompDirective) {
+		return unendedTasks(cmd.Context(), c, refs), cobra.ShellCompDirectiveNoFileComp |
+			cobra.ShellCompDirectiveKeepOrder
+	})
 }
 
 // unendedTasks completes the running and waiting tasks of the one named job.
@@ -391,9 +396,9 @@ func cancelTasks(ctx context.Context, c *cli.Env, refs, tasks []string) error {
 	if len(refs) != 1 {
 		return cli.Usagef("--task is of one job: give %s alone, and nothing was cancelled", refs[0])
 	}
-	list, err := jobs.ParseIndices(strings.Join(tasks, ","))
+	list, err := taskFlag(tasks)
 	if err != nil {
-		return cli.Usagef("--task is written INDEX or FIRST-LAST, as 7 or 100-199, not %q", strings.Join(tasks, ","))
+		return err
 	}
 	cl, err := c.Client()
 	if err != nil {

@@ -206,7 +206,12 @@ func doSubmit(ctx context.Context, c *cli.Env, o *submitFlags, argv []string) er
 	if err != nil {
 		return err
 	}
-	if o.wait {
+	return answerSubmitted(ctx, c, cl, j, o.wait)
+}
+
+// answerSubmitted says that a job is accepted, or waits for its end.
+func answerSubmitted(ctx context.Context, c *cli.Env, cl *client.Client, j jobs.Job, wait bool) error {
+	if wait {
 		return waitJob(ctx, c, cl, j, 0)
 	}
 	if c.JSON {

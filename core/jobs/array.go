@@ -36,9 +36,8 @@ func ParseArray(text string) (a Array, atOnce int, err error) {
 		}
 	}
 	parts := strings.Split(list, ",")
-	if len(parts) > MaxRanges {
-		return a, 0, fault.New(fault.Invalid, codeTasks, "a list has at most %d indices and ranges, not %d", MaxRanges,
-			len(parts))
+	if len(parts) > maxRuns {
+		return a, 0, tooManyRuns(len(parts))
 	}
 	n := 0
 	runs := make([]run, len(parts))
@@ -55,12 +54,24 @@ func ParseArray(text string) (a Array, atOnce int, err error) {
 	if n > MaxTasks {
 		return a, 0, tooManyTasks(n)
 	}
-	a = arrayOf(runs, n)
-	if len(a.runs) > MaxRanges {
-		return a, 0, fault.New(fault.Invalid, codeTasks, "an array has at most %d ranges, sorted and without overlaps; "+
-			"this one has %d", MaxRanges, len(a.runs))
+	all := make([]int, 0, n)
+	for _, r := range runs {
+		for x := r.first; x <= r.last; x += r.step {
+			all = append(all, x)
+		}
+	}
+	if a = NewArray(all); len(a.runs) > maxRuns {
+		return a, 0, tooManyRuns(len(a.runs))
 	}
 	return a, atOnce, nil
+}
+
+// maxRuns bounds the ranges of an array.
+const maxRuns = 4096
+
+func tooManyRuns(n int) error {
+	return fault.New(fault.Invalid, codeTasks, "an array is at most %d indices and ranges, sorted, and this one is %d; "+
+		"split it", maxRuns, n)
 }
 
 func badArray(text string) error {
@@ -97,14 +108,8 @@ func parseRun(text string) (r run, ok bool) {
 	return r, true
 }
 
-// arrayOf returns the indices of runs that may overlap, n at most, as few runs.
-func arrayOf(runs []run, n int) (a Array) {
-	all := make([]int, 0, n)
-	for _, r := range runs {
-		for x := r.first; x <= r.last; x += r.step {
-			all = append(all, x)
-		}
-	}
+// NewArray makes an array of indices, in any order. It may change all.
+func NewArray(all []int) (a Array) {
 	slices.Sort(all)
 	all = slices.Compact(all)
 	for i := 0; i < len(all); {

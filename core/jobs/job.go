@@ -36,7 +36,9 @@ type job struct {
 	onHold bool         // by a user
 	early  bool         // the time at which it may begin has not come
 	after  []dependency // on other jobs
-	next   int          // with spec.AtOnce: waiting tasks from this place on are not in the queue
+	// the attempts of tasks, by place, that are ended so that the tasks run anew
+	requeued map[int]int32
+	next     int // with spec.AtOnce: waiting tasks from this place on are not in the queue
 
 	headDirty bool
 	fresh     bool // not durable yet: no task is given out before

@@ -75,6 +75,12 @@ func TestEachTaskIsRecordedOnce(t *testing.T) {
 					_ = w.dispatcher.SetHold(w.now, rapid.SampledFrom(w.ids).Draw(t, "job"), true)
 				}
 			},
+			"requeue": func(t *rapid.T) {
+				if len(w.ids) > 0 {
+					_, _ = w.dispatcher.Requeue(w.now, rapid.SampledFrom(w.ids).Draw(t, "job"),
+						jobs.Indices{{First: 0, Last: rapid.IntRange(0, 12).Draw(t, "last")}})
+				}
+			},
 			"release": func(t *rapid.T) {
 				if len(w.ids) > 0 {
 					_ = w.dispatcher.SetHold(w.now, rapid.SampledFrom(w.ids).Draw(t, "job"), false)

@@ -37,6 +37,8 @@ type head struct {
 
 	Held bool  `json:"held,omitempty"` // it is on hold
 	Met  []int `json:"met,omitempty"`  // which of Spec.After are met
+	// Requeued are the attempts that are being ended so that their tasks run anew.
+	Requeued []Requeued `json:"requeued,omitempty"`
 }
 
 // Past counts attempts of one task whose results are not kept: the job was taken over.
@@ -49,7 +51,7 @@ type Past struct {
 // encodeHead returns a job's head and its checksum, which is never 0.
 func (j *job) encodeHead(past []Past) (raw []byte, sum uint32, err error) {
 	h := head{Spec: j.spec, Submitted: j.submitted, Cancelled: j.why, Dropped: j.dropped, Ended: j.ended, Epoch: j.epoch,
-		Heir: j.heir, Past: past, Held: j.onHold, Met: j.metDependencies()}
+		Heir: j.heir, Past: past, Held: j.onHold, Met: j.metDependencies(), Requeued: j.requeuedAttempts()}
 	if raw, err = json.Marshal(h); err != nil {
 		return nil, 0, fault.Wrap(err, fault.Internal, fault.CodeJournal, "job %s cannot be written as JSON", j.id)
 	}
@@ -318,6 +320,7 @@ func (j *job) applyHead(h *head) {
 	j.epoch, j.heir, j.past = h.Epoch, h.Heir, h.Past
 	j.onHold = h.Held
 	j.setMet(h.Met)
+	j.setRequeued(h.Requeued)
 }
 
 // addPast counts the attempts whose results are not kept.

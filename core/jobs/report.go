@@ -61,7 +61,7 @@ func (d *Dispatcher) reconcileWorker(now time.Time, s *workerState, lives []Life
 		}
 		d.adoptLife(now, s, j, i, l)
 		o.Watch = append(o.Watch, Watch{l, j.terms})
-		if j.isUnwanted(i) {
+		if j.isToEnd(i) {
 			o.Kill = append(o.Kill, l)
 		}
 	}
@@ -163,7 +163,7 @@ func (d *Dispatcher) takeReply(now time.Time, s *workerState, a Reply) {
 		j.setState(i, running)
 		j.tasks[i].began = now.UnixMicro()
 		s.running[j.lifeOf(i)] = j
-		if j.isUnwanted(i) {
+		if j.isToEnd(i) {
 			o := d.ordersTo(s.id)
 			o.Kill = append(o.Kill, j.lifeOf(i))
 		}
@@ -271,6 +271,9 @@ func (d *Dispatcher) settleAttempt(now time.Time, j *job, i int, r Result) {
 	d.dirty[j] = true
 	d.noteChanged(j)
 	again := false
+	if j.isRequeued(i) && !j.isUnwanted(i) && !r.isSuccess() {
+		r.Evicted, r.Lost, r.Error = requeuedWhy, false, requeuedWhy
+	}
 	switch {
 	case j.isUnwanted(i) || r.isSuccess():
 	case r.Evicted != "": // an eviction is not the task's fault, so it counts as no failure

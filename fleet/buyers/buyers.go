@@ -59,6 +59,8 @@ type reader interface {
 	CancelTasks(ctx context.Context, job string, list jobs.Indices) (jobs.Job, jobs.TasksCancelled, error)
 	// SetHold keeps the waiting tasks of a job from starting, or lets them go.
 	SetHold(ctx context.Context, job string, hold bool) (jobs.Job, error)
+	// Requeue ends running tasks, those in list or all for nil, so that they run anew, and returns how many.
+	Requeue(ctx context.Context, job string, list jobs.Indices) (jobs.Job, int, error)
 	Logs(ctx context.Context, job string, index int, q machine.LogQuery, emit func(machine.LogLine) error) error
 	TaskOutput(ctx context.Context, job string, q jobs.OutputQuery, emit func(jobs.TaskLine) error) error
 }
@@ -267,6 +269,17 @@ func (b *Jobs) SetHold(ctx context.Context, ref string, hold bool) (j jobs.Job, 
 	}, refuseChange)
 	j.Member = member
 	return j, err
+}
+
+// Requeue ends running tasks, those in list or all for nil, so that they run anew, and returns how many. See Cancel for
+// names.
+func (b *Jobs) Requeue(ctx context.Context, ref string, list jobs.Indices) (j jobs.Job, n int, err error) {
+	member, err := b.askMember(ctx, ref, true, func(at Buyer, id string) (err error) {
+		j, n, err = at.Requeue(ctx, id, list)
+		return err
+	}, refuseChange)
+	j.Member = member
+	return j, n, err
 }
 
 // CancelTasks cancels some tasks of a job. See Cancel for names.

@@ -88,6 +88,11 @@ func (f *fakeBuyer) SetHold(ctx context.Context, ref string, _ bool) (jobs.Job, 
 	return f.answer(ctx, "hold", ref)
 }
 
+func (f *fakeBuyer) Requeue(ctx context.Context, ref string, _ jobs.Indices) (jobs.Job, int, error) {
+	j, err := f.answer(ctx, "requeue", ref)
+	return j, 1, err
+}
+
 func (f *fakeBuyer) CancelTasks(ctx context.Context, ref string, _ jobs.Indices) (jobs.Job, jobs.TasksCancelled,
 	error) {
 	j, err := f.answer(ctx, "cancel tasks", ref)
@@ -274,7 +279,14 @@ func TestEveryCallReachesTheMemberThatKeepsTheJob(t *testing.T) {
 	calls := map[string]func(ref string) (jobs.Job, error){
 		"status": func(ref string) (jobs.Job, error) { j, _, err := m.Status(ctx, ref); return j, err },
 		"cancel": func(ref string) (jobs.Job, error) { return m.Cancel(ctx, ref) },
-		"hold":   func(ref string) (jobs.Job, error) { return m.SetHold(ctx, ref, true) },
+		"requeue": func(ref string) (jobs.Job, error) {
+			j, n, err := m.Requeue(ctx, ref, nil)
+			if n != 1 {
+				t.Errorf("%d tasks were requeued", n)
+			}
+			return j, err
+		},
+		"hold": func(ref string) (jobs.Job, error) { return m.SetHold(ctx, ref, true) },
 		"cancel tasks": func(ref string) (jobs.Job, error) {
 			j, done, err := m.CancelTasks(ctx, ref, nil)
 			if done.Tasks != 1 {

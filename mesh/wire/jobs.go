@@ -17,6 +17,7 @@ const (
 	pathJobCancel   = "/wire/job-cancel"
 	pathTasksCancel = "/wire/job-tasks-cancel"
 	pathJobHold     = "/wire/job-hold"
+	pathJobRequeue  = "/wire/job-requeue"
 	pathJobWait     = "/wire/job-wait"
 	pathJobLogs     = "/wire/job-logs"
 	pathTasksLogs   = "/wire/job-tasks-logs"
@@ -47,6 +48,8 @@ type Jobs interface {
 	CancelTasks(ctx context.Context, job string, list jobs.Indices) (jobs.Job, jobs.TasksCancelled, error)
 	// SetHold keeps the waiting tasks of a job from starting, or lets them go.
 	SetHold(ctx context.Context, job string, hold bool) (jobs.Job, error)
+	// Requeue ends running tasks, those in list or all for nil, so that they run anew, and returns how many.
+	Requeue(ctx context.Context, job string, list jobs.Indices) (jobs.Job, int, error)
 	// Wait returns when the job has ended, when more than done of its tasks have ended, or at the end of ctx.
 	Wait(ctx context.Context, job string, done int) (jobs.Job, error)
 	Logs(ctx context.Context, job string, index int, q machine.LogQuery, emit func(machine.LogLine) error) error
@@ -71,6 +74,26 @@ func (a *jobArgs) check() error {
 		return fault.New(fault.Invalid, fault.CodeJob, "a job is named by its id or its name")
 	}
 	return checkLengths(a.Job)
+}
+
+type requeueArgs struct {
+	jobArgs
+	Tasks string       `json:"tasks,omitempty"` // as jobs.Indices writes them; "": all
+	list  jobs.Indices // of Tasks; check sets it
+}
+
+func (a *requeueArgs) check() (err error) {
+	if a.Tasks != "" {
+		if a.list, err = readIndices(a.Tasks); err != nil {
+			return err
+		}
+	}
+	return a.jobArgs.check()
+}
+
+type requeued struct {
+	Job   jobs.Job `json:"job"`
+	Tasks int      `json:"tasks"`
 }
 
 type jobHoldArgs struct {
@@ -211,6 +234,10 @@ func jobVerbs() map[string]route {
 		pathJobHold: jobVerb(change, func(ctx context.Context, k Jobs, a jobHoldArgs) (jobs.Job, error) {
 			return k.SetHold(ctx, a.Job, a.Hold)
 		}),
+		pathJobRequeue: jobVerb(change, func(ctx context.Context, k Jobs, a requeueArgs) (requeued, error) {
+			j, n, err := k.Requeue(ctx, a.Job, a.list)
+			return requeued{j, n}, err
+		}),
 		pathJobs: jobStream(func(ctx context.Context, k Jobs, a jobsArgs, emit func(jobs.Job) error) error {
 			list, err := k.List(ctx, a.App)
 			for i := range list {
@@ -344,6 +371,14 @@ func (f FarJobs) Cancel(ctx context.Context, job string) (j jobs.Job, err error)
 func (f FarJobs) SetHold(ctx context.Context, job string, hold bool) (j jobs.Job, err error) {
 	err = f.link.callMember(ctx, pathJobHold, changeTime, jobHoldArgs{jobArgs{job}, hold}, &j)
 	return j, f.explainOlder(err, "holds no jobs; upgrade it")
+}
+
+// Requeue ends running tasks, those in list or all for nil, so that they run anew. The answer is durable.
+func (f FarJobs) Requeue(ctx context.Context, job string, list jobs.Indices) (jobs.Job, int, error) {
+	var out requeued
+	err := f.link.callMember(ctx, pathJobRequeue, changeTime, requeueArgs{jobArgs: jobArgs{job}, Tasks: list.String()},
+		&out)
+	return out.Job, out.Tasks, f.explainOlder(err, "requeues no tasks; upgrade it")
 }
 
 // CancelTasks cancels some tasks of a job. The answer is durable.

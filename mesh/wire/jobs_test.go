@@ -73,6 +73,11 @@ func (s jobStub) SetHold(_ context.Context, job string, hold bool) (jobs.Job, er
 	return answer[jobs.Job](s.stub, "SetHold", pair{job, fmt.Sprint(hold)})
 }
 
+func (s jobStub) Requeue(_ context.Context, job string, list jobs.Indices) (jobs.Job, int, error) {
+	out, err := answer[requeued](s.stub, "Requeue", pair{job, list.String()})
+	return out.Job, out.Tasks, err
+}
+
 func (s jobStub) CancelTasks(_ context.Context, job string, list jobs.Indices) (jobs.Job, jobs.TasksCancelled, error) {
 	out, err := answer[tasksCancelled](s.stub, "CancelTasks", pair{job, list.String()})
 	return out.Job, out.Done, err
@@ -170,6 +175,10 @@ func TestJobCallsRoundTrip(t *testing.T) {
 		{"JobReport", id, aReport(), aReport(), func() (any, error) { return f.JobReport(ctx, id) }},
 		{"Cancel", id, aJob(1), aJob(1), func() (any, error) { return f.Cancel(ctx, id) }},
 		{"SetHold", pair{id, "true"}, aJob(1), aJob(1), func() (any, error) { return f.SetHold(ctx, id, true) }},
+		{"Requeue", pair{id, "3,10-20"}, requeued{aJob(1), 4}, requeued{aJob(1), 4}, func() (any, error) {
+			j, n, err := f.Requeue(ctx, id, jobs.Indices{{First: 3, Last: 3}, {First: 10, Last: 20}})
+			return requeued{j, n}, err
+		}},
 		{"CancelTasks", pair{id, "3,10-20"}, cancelled, cancelled, func() (any, error) {
 			j, done, err := f.CancelTasks(ctx, id, jobs.Indices{{First: 3, Last: 3}, {First: 10, Last: 20}})
 			return tasksCancelled{j, done}, err

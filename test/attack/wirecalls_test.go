@@ -218,6 +218,10 @@ func jobCalls() []call {
 			_, err := w.Jobs().SetHold(ctx, job, true)
 			return answered(err)
 		}},
+		{route: "job-requeue", ask: func(ctx context.Context, w *wire.Worker) error {
+			_, _, err := w.Jobs().Requeue(ctx, job, nil)
+			return answered(err)
+		}},
 		{route: "job-tasks-cancel", ask: func(ctx context.Context, w *wire.Worker) error {
 			_, _, err := w.Jobs().CancelTasks(ctx, job, jobs.Indices{{First: 1, Last: 1}})
 			return answered(err)

@@ -73,6 +73,19 @@ func (b *Buyer) SetHold(ctx context.Context, id string, hold bool) (s jobs.Job, 
 	return b.Status(ctx, id)
 }
 
+// Requeue ends running tasks of a job, those in list or all for nil, so that they run anew; it returns how many. The answer
+// is durable; the tasks get a moment to end.
+func (b *Buyer) Requeue(ctx context.Context, id string, list jobs.Indices) (s jobs.Job, n int, err error) {
+	err = b.doDurably(ctx, id, func(now time.Time) (err error) {
+		n, err = b.dispatcher.Requeue(now, id, list)
+		return err
+	})
+	if err == nil {
+		s, err = b.Status(ctx, id)
+	}
+	return s, n, err
+}
+
 // Awaited lists the jobs of other members that jobs of this one wait for; see jobs.Dispatcher.
 func (b *Buyer) Awaited(ctx context.Context) (map[string]bool, error) {
 	return askLoop(ctx, b, func(time.Time) (map[string]bool, error) { return b.dispatcher.Awaited(), nil })
