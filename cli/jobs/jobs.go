@@ -314,15 +314,20 @@ func cmdJobWait(c *cli.Env) *cobra.Command {
 		if cmd.Flags().Changed("timeout") && limit <= 0 {
 			return cli.Usagef("--timeout is more than 0s, not %v; leave it out to wait for ever", limit)
 		}
-		return eachJob(cmd.Context(), c, refs, func(ctx context.Context, cl *client.Client, ref string) error {
-			j, err := cl.Job(ctx, ref)
-			if err != nil {
-				return err
-			}
-			return waitJob(ctx, c, cl, j, limit)
-		})
+		return waitJobs(cmd.Context(), c, refs, limit)
 	}
 	return cmd
+}
+
+// waitJobs waits for jobs, one after the other. limit is for each; 0: none.
+func waitJobs(ctx context.Context, c *cli.Env, refs []string, limit time.Duration) error {
+	return eachJob(ctx, c, refs, func(ctx context.Context, cl *client.Client, ref string) error {
+		j, err := cl.Job(ctx, ref)
+		if err != nil {
+			return err
+		}
+		return waitJob(ctx, c, cl, j, limit)
+	})
 }
 
 func cmdJobCancel(c *cli.Env) *cobra.Command {

@@ -44,6 +44,7 @@ type submitFlags struct {
 	wait     bool
 	signal   string
 	order    orderFlags
+	file     string
 
 	image    string
 	chdir    string
@@ -86,6 +87,11 @@ its worker was lost before its result was recorded, and when it had to make room
 its job is taken over, it may be run again with a larger SOUK_EPOCH.
 When souk itself ends or is killed, tasks that run go on, and no result is lost or recorded twice.
 
+--after, --begin and --hold say what tasks wait for. A job that is to run after others is told how they ended wherever
+these are kept; if it cannot run any more, as one that was to succeed has failed, it is cancelled and says why. With
+--file several jobs come from a TOML file: a table for each, whose keys are command and the flags above, and whose
+"after" may name others of the file.
+
 With --wait souk's exit code is that of the task that failed first, else 0. ^C then ends the waiting, not the job.`
 
 // Submit makes the command "souk submit".
@@ -100,9 +106,13 @@ func Submit(c *cli.Env) *cobra.Command {
   souk submit --name count --send /etc/os-release --out words --wait -- /bin/sh -c 'wc -w < os-release > words'
   souk submit --export ALL,OMP_NUM_THREADS=1 -- /bin/sh -c 'echo $PATH $OMP_NUM_THREADS'
   souk submit --app graphs --secret S3_KEY --secret HUB=HF_TOKEN -- /bin/sh -c 'echo ${#HF_TOKEN}'
+  souk submit --array 0-99:3%4 --after sweep --timeout 1h --signal USR1@60 -- /bin/sh -c 'echo $SOUK_INDEX'
   souk submit --require 'arch == amd64' --prefer 'disk == ssd' --array 0-99 -- /bin/sh -c 'echo $SOUK_WORKER'
   souk submit --json -- /bin/true | jq -r .id`,
 		Args: func(cmd *cobra.Command, argv []string) error {
+			if o.file != "" {
+				return o.checkFile(argv)
+			}
 			if o.image != "" {
 				return nil // it has a command of its own
 			}
@@ -111,6 +121,29 @@ func Submit(c *cli.Env) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.SetInterspersed(false) // flags after the command's name belong to the command
+	o.register(f)
+	f.StringVar(&o.file, "file", "",
+		"a TOML file of jobs that wait for each other, all of which are submitted, or none; - reads it here")
+	f.BoolVar(&o.wait, "wait", false, "wait for the end, with a progress bar on a terminal")
+	cmd.RunE = func(cmd *cobra.Command, argv []string) error {
+		if err := machines.NotAVerb(cmd, argv, "souk job"); err != nil {
+			return err
+		}
+		if o.file != "" {
+			return submitFile(cmd.Context(), c, o.file, o.wait)
+		}
+		if o.stdin != jobs.StdinName {
+			if err := c.RefuseStdin("a task"); err != nil {
+				return err
+			}
+		}
+		return doSubmit(cmd.Context(), c, o, argv)
+	}
+	return cmd
+}
+
+// register registers the flags of one job.
+func (o *submitFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&o.array, "array", "",
 		"one task for each index: 1-2000, 0-99:3 in steps, 1,5,10-20; with %4 behind it at most 4 run at once "+
 			"(default: one task, of index 0)")
@@ -146,19 +179,6 @@ func Submit(c *cli.Env) *cobra.Command {
 			"(default 60)")
 	o.order.register(f)
 	o.registerFiles(f)
-	f.BoolVar(&o.wait, "wait", false, "wait for the end, with a progress bar on a terminal")
-	cmd.RunE = func(cmd *cobra.Command, argv []string) error {
-		if err := machines.NotAVerb(cmd, argv, "souk job"); err != nil {
-			return err
-		}
-		if o.stdin != jobs.StdinName {
-			if err := c.RefuseStdin("a task"); err != nil {
-				return err
-			}
-		}
-		return doSubmit(cmd.Context(), c, o, argv)
-	}
-	return cmd
 }
 
 // registerFiles registers the flags about files.
