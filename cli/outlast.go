@@ -139,8 +139,8 @@ func Until(flag, text string, now time.Time) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, Usagef("%s is a duration such as 90m, a time such as 2026-01-31T08:00, or a time of the day such "+
-		"as 08:00, not %q", flag, text)
+	return time.Time{}, Usagef("%s is a duration such as 90m, a time such as 2026-01-31T08:00, or a time of the day "+
+		"such as 08:00, not %q", flag, text)
 }
 
 func timeLayouts() []string {

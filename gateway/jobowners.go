@@ -12,8 +12,9 @@ import (
 	"github.com/soukhq/souk/fleet/find"
 )
 
-// A job that runs as a Unix user is his: only he and admins change it, or read its environment, what its tasks wrote and what they used.
-// Any other job is its app's. Every Unix user sees the jobs of the others in the list, as in any queue.
+// A job that runs as a Unix user is his: only he and admins change it, or read its environment, what its tasks wrote
+// and what they used. Any other job is its app's. Every Unix user sees the jobs of the others in the list, as in any
+// queue.
 
 // sight is how much of a job a request may see.
 type sight int
@@ -79,15 +80,16 @@ func (a *jobsAPI) findJobNamed(r *http.Request, ref string) (jobs.Job, []find.Un
 	return j, silent, err
 }
 
-// findAwaited replaces the names of the jobs that a job is to wait for by their IDs. It refuses jobs that the request may
-// not see, as if they were not there.
+// findAwaited replaces the names of the jobs that a job is to wait for by their IDs. It refuses jobs that the request
+// may not see, as if they were not there.
 func (a *jobsAPI) findAwaited(r *http.Request, s *jobs.Spec) error {
 	for i := range s.After {
 		x := &s.After[i]
 		j, silent, err := a.findJobNamed(r, x.Job)
 		switch {
 		case err != nil:
-			return fault.Wrap(err, fault.KindOf(err), fault.CodeOf(err), "the job is to run %s after another one", x.Kind)
+			return fault.Wrap(err, fault.KindOf(err), fault.CodeOf(err), "the job is to run %s after another one",
+				x.Kind)
 		case len(silent) > 0:
 			return fault.New(fault.Unavailable, fault.CodeJobMember, "members that do not answer may keep a newer job "+
 				"%.80q than %s: name the job to wait for by its id", x.Job, j.ID)

@@ -14,8 +14,8 @@ import (
 func cmdJobRequeue(c *cli.Env) *cobra.Command {
 	var tasks []string
 	cmd := &cobra.Command{Use: "requeue JOB", Short: "End the tasks that run, so that they run anew",
-		Long: "End the tasks that run, as \"souk job cancel\" does, and return them to their queue. That uses up no retry, and\n" +
-			"SOUK_ATTEMPT grows. With \"souk job hold\" before it they wait until \"souk job release\".",
+		Long: `End the tasks that run, as "souk job cancel" does, and return them to their queue. That uses up no retry, and
+SOUK_ATTEMPT grows. With "souk job hold" before it they wait until "souk job release".`,
 		Example: "  souk job requeue sweep --task 7\n  souk job hold sweep && souk job requeue sweep",
 		Args:    cli.Args(1, 1, "one job, by id or name")}
 	cmd.Flags().StringSliceVar(&tasks, "task", nil, "INDEX or FIRST-LAST, only these tasks; repeatable")
@@ -59,8 +59,8 @@ func taskFlag(tasks []string) (jobs.Indices, error) {
 func cmdJobRerun(c *cli.Env) *cobra.Command {
 	var failed, wait bool
 	cmd := &cobra.Command{Use: "rerun JOB", Short: "Submit a job anew, or those of its tasks that did not succeed",
-		Long: "Submit a new job of the same name with the command, resources and files of one that has ended; with --failed only " +
-			"for\nthe tasks that failed or were cancelled. Times and jobs to wait for are left out.",
+		Long: `Submit a new job of the same name with the command, resources and files of one that has ended; with --failed only
+for the tasks that failed or were cancelled. Times and jobs to wait for are left out.`,
 		Example: "  souk job rerun sweep --failed --wait", Args: cli.Args(1, 1, "one job, by id or name")}
 	cmd.Flags().BoolVar(&failed, "failed", false, "only the tasks that failed or were cancelled")
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait for the end, with a progress bar on a terminal")
@@ -82,7 +82,8 @@ func rerun(ctx context.Context, c *cli.Env, ref string, failed, wait bool) error
 	}
 	if !old.State.Final() {
 		return fault.New(fault.Precondition, fault.CodeJob,
-			"%s has not ended; \"souk job requeue %s\" ends what runs of it, so that it runs anew", jobLabel(&old), jobRef(&old))
+			"%s has not ended; \"souk job requeue %s\" ends what runs of it, so that it runs anew", jobLabel(&old),
+			jobRef(&old))
 	}
 	s := old.Spec
 	s.Ordering = jobs.Ordering{}

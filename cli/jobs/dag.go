@@ -86,7 +86,8 @@ func readJob(name string, table map[string]any) (*fileJob, error) {
 		}
 		flag := f.Lookup(key)
 		if flag == nil {
-			return nil, fmt.Errorf("%s is no key of a job; keys are command and the flags of souk submit, as array", key)
+			return nil, fmt.Errorf("%s is no key of a job; keys are command and the flags of souk submit, as array",
+				key)
 		}
 		for _, v := range values {
 			if err := f.Set(key, v); err != nil {
@@ -237,8 +238,8 @@ func readJobsFile(c *cli.Env, name string) ([]byte, error) {
 	return text, nil
 }
 
-// submitAll submits jobs. Those that wait for no other are on hold until all are accepted; if one is not, the others are
-// cancelled.
+// submitAll submits jobs. Those that wait for no other are on hold until all are accepted; if one is not, the others
+// are cancelled.
 func submitAll(ctx context.Context, c *cli.Env, cl *client.Client, all []*fileJob) (made []jobs.Job, err error) {
 	for _, j := range all {
 		if err = sendParcels(ctx, c, cl, j.parcels, &j.spec); err != nil {

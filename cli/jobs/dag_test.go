@@ -33,7 +33,8 @@ command = ["sh", "-c", "echo"]
 		t.Error(d)
 	}
 	sweep := all[1].flags
-	if sweep.array != "1-9:2%2" || sweep.cpus != 2 || len(sweep.env) != 2 || !sweep.order.hold || sweep.name != "sweep" {
+	if sweep.array != "1-9:2%2" || sweep.cpus != 2 || len(sweep.env) != 2 || !sweep.order.hold ||
+		sweep.name != "sweep" {
 		t.Errorf("%+v", sweep)
 	}
 	if len(all[2].after) != 3 || all[2].after[0].Kind != "any" {

@@ -12,8 +12,8 @@ import (
 
 func cmdJobHold(c *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "hold JOB...", Short: "Keep the tasks that wait from starting",
-		Long: "Keep the tasks that wait from starting, until \"souk job release\". Those that run go on. A job is submitted " +
-			"on hold with --hold.",
+		Long: `Keep the tasks that wait from starting, until "souk job release". Those that run go on. A job is submitted on hold
+with "souk submit --hold".`,
 		Example: "  souk job hold sweep\n  souk submit --hold --name later -- /bin/true && souk job release later",
 		Args:    cli.Args(1, -1, "at least one job, by id or name")}
 	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
@@ -24,7 +24,7 @@ func cmdJobHold(c *cli.Env) *cobra.Command {
 
 func cmdJobRelease(c *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "release JOB...", Short: "Let the tasks of jobs on hold start",
-		Long:    "Let the tasks of jobs start that are on hold, by \"souk job hold\" or since their submission with --hold.",
+		Long:    `Let the tasks of jobs start that are on hold, by "souk job hold" or since their submission with --hold.`,
 		Example: "  souk job release sweep", Args: cli.Args(1, -1, "at least one job, by id or name")}
 	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
 		return setHold(cmd.Context(), c, refs, "released", (*client.Client).ReleaseJob)

@@ -26,8 +26,8 @@ func (o *orderFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&o.deadline, "deadline", "",
 		"the same; tasks that have not ended by then are cancelled, and with --timeout those that could not end")
 	f.StringArrayVar(&o.after, "after", nil,
-		"JOB or KIND:JOB, start after this job: ok (default), if all its tasks succeeded; fail, if not; any; corr, each "+
-			"task after that of its index; repeatable")
+		"JOB or KIND:JOB, start after this job: ok (default), if all its tasks succeeded; fail, if not; any; corr, "+
+			"each task after that of its index; repeatable")
 	f.StringVar(&o.unmet, "unmet", string(jobs.UnmetCancel),
 		"cancel or wait: what becomes of tasks for which --after cannot be met any more")
 }

@@ -175,8 +175,8 @@ func (o *submitFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&o.band, "band", "batch",
 		"free, batch, service or system: what its tasks cost, and what machines may evict them; they evict nothing")
 	f.StringVar(&o.signal, "signal", "",
-		"SIGNAL or SIGNAL@SECONDS, as USR1@60: what the first process of each task gets so long before --timeout is over "+
-			"(default 60)")
+		"SIGNAL or SIGNAL@SECONDS, as USR1@60: what the first process of each task gets so long before --timeout is "+
+			"over (default 60)")
 	o.order.register(f)
 	o.registerFiles(f)
 }
@@ -283,23 +283,8 @@ func specOf(c *cli.Env, o *submitFlags, argv []string, sent []jobs.Sent) (jobs.S
 	if o.maxFails >= 0 {
 		s.MaxFails = &o.maxFails
 	}
-	if o.gpus != "" {
-		if s.GPUs, s.GPUKind, err = machines.ParseGPUs(o.gpus); err != nil {
-			return s, err
-		}
-	}
-	if o.array != "" {
-		if s.Array, s.AtOnce, err = jobs.ParseArray(o.array); err != nil {
-			return s, cli.Usagef("--array: %s", err)
-		}
-	}
-	if s.Ordering, err = o.order.ordering(time.Now()); err != nil {
+	if err = o.fillTasks(&s); err != nil {
 		return s, err
-	}
-	if o.signal != "" {
-		if s.Warning, err = jobs.ParseWarning(o.signal); err != nil {
-			return s, cli.Usagef("--signal: %s", err)
-		}
 	}
 	if s.Require, err = cli.Requirements("--require", o.require); err != nil {
 		return s, err
@@ -314,6 +299,27 @@ func specOf(c *cli.Env, o *submitFlags, argv []string, sent []jobs.Sent) (jobs.S
 	checked := s
 	checked.App = cmp.Or(s.App, cli.DefaultApp)
 	return s, checked.Settle()
+}
+
+// fillTasks sets which tasks a job has, their GPUs, when they may start, and what they are warned with.
+func (o *submitFlags) fillTasks(s *jobs.Spec) (err error) {
+	if o.gpus != "" {
+		if s.GPUs, s.GPUKind, err = machines.ParseGPUs(o.gpus); err != nil {
+			return err
+		}
+	}
+	if o.array != "" {
+		if s.Array, s.AtOnce, err = jobs.ParseArray(o.array); err != nil {
+			return cli.Usagef("--array: %s", err)
+		}
+	}
+	if o.signal != "" {
+		if s.Warning, err = jobs.ParseWarning(o.signal); err != nil {
+			return cli.Usagef("--signal: %s", err)
+		}
+	}
+	s.Ordering, err = o.order.ordering(time.Now())
+	return err
 }
 
 // secretsNamed reads NAME and NAME=VARIABLE.

@@ -55,11 +55,8 @@ func notThereSteps() []readmeStep {
 		{say: "The same is said of each key in [the config](reference/config.md), and of each path in " +
 			"[the API](reference/api.md)."},
 		{say: "## Coming from Slurm"},
-		{say: "An array has no step, and no limit of how many run at once:"},
-		{run: `souk submit --array 1-10:2 -- /bin/true; echo "exit code $?"`},
-		{run: `souk submit --array 1-10%2 -- /bin/true; echo "exit code $?"`},
-		{say: "No job waits for another one:"},
-		{run: `souk submit --dependency afterok:7 -- /bin/true; echo "exit code $?"`},
+		{say: "A job waits for all jobs that `--after` names, not for one of several:"},
+		{run: `souk submit --after 'ok:a?ok:b' -- /bin/true; echo "exit code $?"`},
 		{say: "What an owner used is known of the jobs that are still kept, not of a month or a year:"},
 		{run: `souk job report --since 2026-01-01; echo "exit code $?"`},
 	}

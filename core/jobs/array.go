@@ -70,17 +70,18 @@ func ParseArray(text string) (a Array, atOnce int, err error) {
 const maxRuns = 4096
 
 func tooManyRuns(n int) error {
-	return fault.New(fault.Invalid, codeTasks, "an array is at most %d indices and ranges, sorted, and this one is %d; "+
-		"split it", maxRuns, n)
+	return fault.New(fault.Invalid, codeTasks, "an array is at most %d indices and ranges, sorted, and this one is "+
+		"%d; split it", maxRuns, n)
 }
 
 func badArray(text string) error {
-	return fault.New(fault.Invalid, codeTasks, "an array is written as 1-2000, 0-99:3 or 1,5,10-20, with %%4 behind it "+
-		"if at most 4 of its tasks may run at once, and indices from 0 to %d; not %.80q", MaxIndex, text)
+	return fault.New(fault.Invalid, codeTasks, "an array is written as 1-2000, 0-99:3 or 1,5,10-20, with %%4 behind "+
+		"it if at most 4 of its tasks may run at once, and indices from 0 to %d; not %.80q", MaxIndex, text)
 }
 
 func tooManyTasks(n int) error {
-	return fault.New(fault.Invalid, fault.CodeJob, "a job has at most %d tasks, and this one has %d; split it", MaxTasks, n)
+	return fault.New(fault.Invalid, fault.CodeJob, "a job has at most %d tasks, and this one has %d; split it",
+		MaxTasks, n)
 }
 
 // parseRun reads "7", "1-9" or "1-9:2".

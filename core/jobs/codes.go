@@ -6,6 +6,6 @@ import "github.com/soukhq/souk/fault"
 const (
 	codeJobID        fault.Code = "job_id"         // the text is no id of a job
 	CodeJobs         fault.Code = "jobs"           // the limit of jobs is reached, or this member takes none
-	codeTaskNotFound fault.Code = "task_not_found" // the job has no such task
+	CodeTaskNotFound fault.Code = "task_not_found" // the job has no such task
 	codeTasks        fault.Code = "tasks"          // the list of tasks is wrong
 )

@@ -375,7 +375,7 @@ func (d *Dispatcher) dropTasks(now time.Time, j *job, list Indices) (out TasksCa
 }
 
 func noTask(j *job, index int) error {
-	return fault.New(fault.NotFound, codeTaskNotFound, "job %s has no task %d; it has %s", j.id, index, j.array)
+	return fault.New(fault.NotFound, CodeTaskNotFound, "job %s has no task %d; it has %s", j.id, index, j.array)
 }
 
 func noJob(id string) error {

@@ -116,7 +116,8 @@ func (d *Dispatcher) outcomeOf(x *dependency) *Outcome {
 
 // outcome returns how a job of this member has ended. Done is left empty: see isDone.
 func (j *job) outcome() *Outcome {
-	return &Outcome{Job: j.id, Ended: j.isOver() && j.sealed, Succeeded: j.why == "" && j.ok == len(j.tasks), Indices: j.array}
+	return &Outcome{Job: j.id, Ended: j.isOver() && j.sealed, Succeeded: j.why == "" && j.ok == len(j.tasks),
+		Indices: j.array}
 }
 
 // hasSucceeded reports whether the task with an index that a dependency of AfterCorr waits for has succeeded.
@@ -199,8 +200,8 @@ func (d *Dispatcher) isAwaited(id string) bool {
 	})
 }
 
-// keepDeadline cancels what does not end by a job's deadline: tasks that would run beyond it if they began now, and, once
-// it has passed, all.
+// keepDeadline cancels what does not end by a job's deadline: tasks that would run beyond it if they began now, and,
+// once it has passed, all.
 func (d *Dispatcher) keepDeadline(now time.Time, j *job) {
 	end := j.spec.Deadline
 	if end.IsZero() {

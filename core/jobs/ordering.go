@@ -111,8 +111,8 @@ func (s *Spec) checkTimes(now time.Time, id string) error {
 		return fault.New(fault.Invalid, fault.CodeJob, "the deadline %s has passed already; it is %s now",
 			timeText(s.Deadline), timeText(now))
 	case now.Add(limit).After(s.Deadline):
-		return fault.New(fault.Invalid, fault.CodeJob, "a task may take %s, so that none could end by the deadline %s if "+
-			"it began now, at %s", limit, timeText(s.Deadline), timeText(now))
+		return fault.New(fault.Invalid, fault.CodeJob, "a task may take %s, so that none could end by the deadline "+
+			"%s if it began now, at %s", limit, timeText(s.Deadline), timeText(now))
 	}
 	return nil
 }

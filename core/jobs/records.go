@@ -50,8 +50,8 @@ type Past struct {
 
 // encodeHead returns a job's head and its checksum, which is never 0.
 func (j *job) encodeHead(past []Past) (raw []byte, sum uint32, err error) {
-	h := head{Spec: j.spec, Submitted: j.submitted, Cancelled: j.why, Dropped: j.dropped, Ended: j.ended, Epoch: j.epoch,
-		Heir: j.heir, Past: past, Held: j.onHold, Met: j.metDependencies(), Requeued: j.requeuedAttempts()}
+	h := head{Spec: j.spec, Submitted: j.submitted, Cancelled: j.why, Dropped: j.dropped, Ended: j.ended,
+		Epoch: j.epoch, Heir: j.heir, Past: past, Held: j.onHold, Met: j.metDependencies(), Requeued: j.requeuedAttempts()}
 	if raw, err = json.Marshal(h); err != nil {
 		return nil, 0, fault.Wrap(err, fault.Internal, fault.CodeJournal, "job %s cannot be written as JSON", j.id)
 	}
@@ -399,9 +399,9 @@ func (j *job) lastEnd() time.Time {
 	return last
 }
 
-// NoteAttempt reports, after Resume, that an attempt was given to a worker before. Its number is not used again, even if
-// the attempt never reached the worker. The task is given out again only after the worker has reported that it does not
-// run, or after Gone.
+// NoteAttempt reports, after Resume, that an attempt was given to a worker before. Its number is not used again, even
+// if the attempt never reached the worker. The task is given out again only after the worker has reported that it does
+// not run, or after Gone.
 func (d *Dispatcher) NoteAttempt(id string, index, attempt int, worker cluster.WorkerID) {
 	j := d.jobs[id]
 	if j == nil {

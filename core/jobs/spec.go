@@ -268,8 +268,8 @@ type Terms struct {
 func (s *Spec) termsOf(id string) *Terms {
 	t := &Terms{Job: id, App: s.App, Command: s.Command, Shape: s.Shape(), GPUKind: s.GPUKind,
 		Shared:  s.CPUKind != machine.Performance,
-		Timeout: time.Duration(s.TimeoutMS) * time.Millisecond, Warning: s.Warning, Namespace: s.Namespace, Scheduling: s.Scheduling(),
-		Name: s.Name, Image: s.Image, Files: s.Files, TaskSecrets: s.TaskSecrets,
+		Timeout: time.Duration(s.TimeoutMS) * time.Millisecond, Warning: s.Warning, Namespace: s.Namespace,
+		Scheduling: s.Scheduling(), Name: s.Name, Image: s.Image, Files: s.Files, TaskSecrets: s.TaskSecrets,
 		require: conditionText(s.conditions()), prefer: conditionText(s.Prefer)}
 	env := map[string]string{}
 	if s.Image == "" { // an image has users and a PATH of its own

@@ -36,8 +36,8 @@ func (b *Jobs) tellAwaited(ctx context.Context, told map[string]jobs.Outcome) {
 	}
 }
 
-// outcomeOf asks for the outcome of a job; false: the members that may know it do not answer. If tasks matter, those that
-// have succeeded are asked for, unless they are as many as before.
+// outcomeOf asks for the outcome of a job; false: the members that may know it do not answer. If tasks matter, those
+// that have succeeded are asked for, unless they are as many as before.
 func (b *Jobs) outcomeOf(ctx context.Context, id string, tasks bool, before jobs.Outcome) (o jobs.Outcome, ok bool) {
 	o.Job = id
 	j, _, err := b.Status(ctx, id)
@@ -58,7 +58,8 @@ func (b *Jobs) outcomeOf(ctx context.Context, id string, tasks bool, before jobs
 	}
 	o.Done = nil
 	for from := 0; from >= 0; {
-		page, next, err := b.Tasks(ctx, id, jobs.TaskQuery{From: from, Limit: pageOfTasks, States: []string{"succeeded"}})
+		page, next, err := b.Tasks(ctx, id, jobs.TaskQuery{From: from, Limit: pageOfTasks,
+			States: []string{"succeeded"}})
 		if err != nil || next >= 0 && next <= from {
 			return o, false
 		}

@@ -1,6 +1,7 @@
 package buyers
 
 import (
+	"context"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -8,6 +9,10 @@ import (
 	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/fault"
 )
+
+func (f fakeOwn) Awaited(context.Context) (map[string]bool, error) { return f.awaited, nil }
+
+func (f fakeOwn) Learn(o *jobs.Outcome) { f.learned = append(f.learned, *o) }
 
 // TestOutcomesOfOtherMembersJobsAreTold: how a job of another member has ended, or that nobody knows it; while a member
 // that may know it does not answer nothing is told, and tasks are asked for only when more of them have succeeded.

@@ -186,10 +186,6 @@ func (f *fakeBuyer) ListCopies(ctx context.Context, _ string, _ bool, keepers []
 // fakeOwn is a fakeBuyer as the own one.
 type fakeOwn struct{ *fakeBuyer }
 
-func (f fakeOwn) Awaited(context.Context) (map[string]bool, error) { return f.awaited, nil }
-
-func (f fakeOwn) Learn(o *jobs.Outcome) { f.learned = append(f.learned, *o) }
-
 func (f fakeOwn) List(ctx context.Context, app string) ([]jobs.Job, error) {
 	return f.fakeBuyer.List(ctx, app, true)
 }

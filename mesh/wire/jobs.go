@@ -334,11 +334,13 @@ func (f FarJobs) JobReport(ctx context.Context, job string) (r jobs.JobReport, e
 	return r, f.explainOlder(err, "makes no reports of jobs; upgrade it, or read \"souk job tasks --json\"")
 }
 
-// explainOlder is the error where a souk of an earlier release has no such call. lacks ends the sentence "HOST runs an
-// older souk, which".
+// explainOlder is the error where the other member has no such call. lacks ends the sentence "HOST runs an older souk,
+// which".
+//
+// Compatible until 0.3.0: an older member has no reports, holds and requeues.
 func (f FarJobs) explainOlder(err error, lacks string) error {
 	code := fault.CodeOf(err)
-	if code == fault.CodeJobNotFound || code == jobs.CodeJobs || // it has the call, but not the job, or no jobs at all
+	if code == fault.CodeJobNotFound || code == jobs.CodeJobs || code == jobs.CodeTaskNotFound || // it has the call
 		!fault.Is(err, fault.NotFound) && !fault.Is(err, fault.Unimplemented) {
 		return err
 	}

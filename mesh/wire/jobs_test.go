@@ -270,7 +270,8 @@ func TestBadJobArgumentsReachNoJobs(t *testing.T) {
 // FuzzJobArguments: whatever body a member sends, the jobs hear only arguments within the bounds.
 func FuzzJobArguments(f *testing.F) {
 	for _, seed := range []string{`{"job":"j0123456789","limit":7,"from":3,"states":["x"]}`,
-		`{"job":"x","tasks":"1-7,9"}`, `{"job":"x","done":1,"limit_ns":5}`, `{"job":"x","index":2,"tail":0,"follow":true}`,
+		`{"job":"x","tasks":"1-7,9"}`, `{"job":"x","done":1,"limit_ns":5}`,
+		`{"job":"x","index":2,"tail":0,"follow":true}`,
 		`{"job":"x","tail":null,"limit":1e9}`, `{"JOB":"x"}`, `{"app":"a","ended":true,"keepers":["w2","w3"]}`} {
 		f.Add([]byte(seed))
 	}
