@@ -68,7 +68,7 @@ func values() map[string]value {
 		"token-file", "root",
 		"registry-config",
 		"trace", "report", "history", "html", "log", "tasks", "workers", "jobs", "against", "with", "out", "exec",
-		"send", "stdin", "stdout", "stderr"} {
+		"send", "stdin", "stdout", "stderr", "swf"} {
 		v[name] = file
 	}
 	return v

@@ -125,6 +125,7 @@ func Sim(c *cli.Env) *cobra.Command {
 				cmdSimStale(c),
 				cmdSimGossip(c),
 				cmdSimAB(c),
+				cmdSimBackfill(c),
 				cmdSimResults(c),
 			},
 			cmdSimCell(c)...)...)
