@@ -28,6 +28,9 @@ func Results(w io.Writer, dir string, seeds int, version string, tell func(strin
 	if err := r.writeChain(); err != nil {
 		return err
 	}
+	if err := r.writeRigid(); err != nil {
+		return err
+	}
 	fmt.Fprint(r.out, resultsFoot)
 	return r.out.Flush()
 }
@@ -56,8 +59,7 @@ so that its figures can stand beside ours. souk's own, ` + "`market`" + `, has o
 
 `
 
-const resultsFoot = `
-## Where ours differ from the peers', and why
+const resultsFoot = `## Where ours differ from the peers', and why
 
 * The peer's figures are of one run. Where one of them is outside the limits (5 %, and 10 % of a p99), the table above has
   the range of our seeds beside it.
