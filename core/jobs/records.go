@@ -52,7 +52,7 @@ type Past struct {
 func (j *job) encodeHead(past []Past) (raw []byte, sum uint32, err error) {
 	h := head{Spec: j.spec, Submitted: j.submitted, Cancelled: j.why, Dropped: j.dropped, Ended: j.ended,
 		Epoch: j.epoch, Heir: j.heir, Past: past, Held: j.onHold, Met: j.metDependencies(),
-			Requeued: j.requeuedAttempts()}
+		Requeued: j.requeuedAttempts()}
 	if raw, err = json.Marshal(h); err != nil {
 		return nil, 0, fault.Wrap(err, fault.Internal, fault.CodeJournal, "job %s cannot be written as JSON", j.id)
 	}
