@@ -433,7 +433,7 @@ func TestInvalidJobsAreRefused(t *testing.T) {
 	}{
 		"no command":    {map[string]any{"command": []string{}}, "job", "needs a command"},
 		"backwards":     {map[string]any{"first": 5, "last": 2}, "job", "5-2"},
-		"too many":      {map[string]any{"last": 200_000}, "job", "split it"},
+		"too many":      {map[string]any{"last": 2_000_000}, "job", "split it"},
 		"unknown field": {map[string]any{"tasks": 3}, "", "tasks"},
 		"an id":         {map[string]any{"id": "../x"}, "job_id", "id of a job"},
 		"never fits": {map[string]any{"memory_mb": 1 << 20}, "never_fits",

@@ -39,7 +39,7 @@ func sections() []section {
 		{"first", "First:", []entry{{"dev", server.Dev}, {"run", machines.Run}, {"ps", machines.Ps},
 			{"explain", decisions.Explain}, {"plan", decisions.Plan}, {"why-not", decisions.WhyNot},
 			{"gang", machines.Gang}}},
-		{"jobs", "Short tasks:", []entry{{"submit", jobs.Submit}, {"job", jobs.Job}}},
+		{"jobs", "Short tasks:", []entry{{"submit", jobs.Submit}, {"job", jobs.Job}, {"sbatch", jobs.Sbatch}}},
 		{"machines", "Machines:", []entry{{"status", machines.Status}, {"logs", machines.Logs}, {"exec", machines.Exec},
 			{"attach", machines.Attach},
 			{"cp", machines.Copy}, {"events", machines.Events}, {"get", machines.Get},

@@ -165,6 +165,14 @@ func (a Array) Last() int {
 	return a.runs[len(a.runs)-1].last
 }
 
+// Step returns the step from one index to the next where it is the same for all, else 1.
+func (a Array) Step() int {
+	if len(a.runs) != 1 {
+		return 1
+	}
+	return a.runs[0].step
+}
+
 // At returns the index of the task at a place, which is from 0 to Len()-1.
 func (a Array) At(place int) int {
 	i, is := slices.BinarySearchFunc(a.runs, place, func(r run, p int) int { return cmp.Compare(r.before, p) })

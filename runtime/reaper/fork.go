@@ -20,11 +20,13 @@ import (
 
 // child is a program to be executed.
 type child struct {
-	path   string // "": looked up where the child will run
-	argv   []string
-	env    []string
-	dir    string
-	at     *opened // dir and files that were opened with the owner's rights, so that a relay executes it; nil: none
+	path string // "": looked up where the child will run
+	argv []string
+	env  []string
+	dir  string
+	// at is dir and files that were opened with the owner's rights; nil: none. A relay then executes the program, unless
+	// into is set.
+	at     *opened
 	owner  *owner
 	space  *space.Plan   // the view of files to build for it; nil: its thread's view
 	join   *os.File      // the mount namespace to enter; nil: none
@@ -152,7 +154,7 @@ func (r *Reaper) forkHere(c *child) error {
 	if attr.Env == nil {
 		attr.Env = []string{} // nil would mean the reaper's own
 	}
-	if c.at != nil && r.relay != nil {
+	if c.at != nil && r.relay != nil && c.into == nil {
 		return r.forkRelay(c, path, argv, attr)
 	}
 	return r.forkDirectly(c, path, argv, attr)

@@ -42,6 +42,9 @@ const slowExec = 50 * time.Millisecond
 //
 // The program may be on a file system that does not answer, that of a dead server or one that the child's user has made
 // (FUSE), or its interpreter may. That was checked (stdio.CheckProgram), but users can replace what was checked.
+//
+// It is not for a child that is to be moved to a cgroup, as a command beside a machine is: in a busy group the relay
+// would wait for its turn, and before the move the program could fork out of it.
 func (r *Reaper) forkRelay(c *child, path string, argv []string, attr *syscall.ProcAttr) error {
 	w, err := newWord()
 	if err != nil {
@@ -68,21 +71,11 @@ func (r *Reaper) forkRelay(c *child, path string, argv []string, attr *syscall.P
 	if err != nil {
 		return err
 	}
-	if c.into != nil {
-		err = c.moveToGroups(pid)
-	}
-	said := errNoWord
-	if err == nil {
-		said = w.await(r.forkPatience, c.slow)
-	}
+	said := w.await(r.forkPatience, c.slow)
 	r.forkMu.Lock()
 	defer r.forkMu.Unlock()
 	if x.ended {
 		defer func() { go r.reapChildren() }()
-	}
-	if err != nil {
-		r.setChild(pid, nil) // it was killed
-		return err
 	}
 	return r.settleChild(c, pid, ticks, w, said)
 }
