@@ -258,9 +258,8 @@ func (j *batchJob) setField(o *sbatch.Option) (done bool, err error) {
 		j.name = v
 	case "nodes", "ntasks", "ntasks-per-node":
 		if v != "1" && v != "1-1" {
-			err = fmt.Errorf("a job's tasks are on one worker each, and start one by one; several that start " +
-				"together are "+
-				"a gang: souk gang -n %s", v)
+			err = fmt.Errorf("a job's tasks are on one worker each, and start one by one; several that start "+
+				"together are a gang: souk gang -n %s", v)
 		}
 	case "cpus-per-task":
 		if j.cpus, err = strconv.Atoi(v); err != nil || j.cpus < 1 {
