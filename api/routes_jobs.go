@@ -7,18 +7,18 @@ import (
 
 // The operations on jobs and their tasks.
 const (
-	SubmitJob Op = "POST /v1/souk/jobs"
-	ListJobs  Op = "GET /v1/souk/jobs"
-	GetJob    Op = "GET /v1/souk/jobs/{job}"
-	WaitJob   Op = "GET /v1/souk/jobs/{job}/wait"
-	ReportJob Op = "GET /v1/souk/jobs/{job}/report"
-	CancelJob Op = "POST /v1/souk/jobs/{job}/cancel"
-	HoldJob   Op = "POST /v1/souk/jobs/{job}/hold"
-	FreeJob   Op = "POST /v1/souk/jobs/{job}/release"
-	Requeue   Op = "POST /v1/souk/jobs/{job}/requeue"
-	ListTasks Op = "GET /v1/souk/jobs/{job}/tasks"
-	JobLogs   Op = "GET /v1/souk/jobs/{job}/logs"
-	TaskLogs  Op = "GET /v1/souk/jobs/{job}/tasks/{index}/logs"
+	SubmitJob  Op = "POST /v1/souk/jobs"
+	ListJobs   Op = "GET /v1/souk/jobs"
+	GetJob     Op = "GET /v1/souk/jobs/{job}"
+	WaitJob    Op = "GET /v1/souk/jobs/{job}/wait"
+	ReportJob  Op = "GET /v1/souk/jobs/{job}/report"
+	CancelJob  Op = "POST /v1/souk/jobs/{job}/cancel"
+	HoldJob    Op = "POST /v1/souk/jobs/{job}/hold"
+	ReleaseJob Op = "POST /v1/souk/jobs/{job}/release"
+	Requeue    Op = "POST /v1/souk/jobs/{job}/requeue"
+	ListTasks  Op = "GET /v1/souk/jobs/{job}/tasks"
+	JobLogs    Op = "GET /v1/souk/jobs/{job}/logs"
+	TaskLogs   Op = "GET /v1/souk/jobs/{job}/tasks/{index}/logs"
 
 	GetSent   Op = "GET /v1/souk/sent/{digest}"
 	PutSent   Op = "PUT /v1/souk/sent/{digest}"
@@ -44,7 +44,7 @@ func jobRoutes() []Route {
 			Out: jobs.Job{}},
 		{Op: HoldJob, Verb: VerbOperate, Kind: KindJob,
 			About: "Keep the tasks that wait from starting; those that run go on.", Out: jobs.Job{}},
-		{Op: FreeJob, Verb: VerbOperate, Kind: KindJob, About: "Let the tasks of a job on hold start.",
+		{Op: ReleaseJob, Verb: VerbOperate, Kind: KindJob, About: "Let the tasks of a job on hold start.",
 			Out: jobs.Job{}},
 		{Op: Requeue, Verb: VerbOperate, Kind: KindJob,
 			About: "End the tasks that run, or some of them, as 7 or 3,10-20, so that they run anew.",

@@ -90,7 +90,7 @@ func (c *Client) HoldJob(ctx context.Context, ref string) (jobs.Job, error) {
 // ReleaseJob lets the tasks of a job on hold start.
 func (c *Client) ReleaseJob(ctx context.Context, ref string) (jobs.Job, error) {
 	var j jobs.Job
-	err := c.doCall(ctx, newCall(api.FreeJob, ref), &j)
+	err := c.doCall(ctx, newCall(api.ReleaseJob, ref), &j)
 	return j, err
 }
 

@@ -149,7 +149,8 @@ func (d *Dispatcher) takeReply(now time.Time, s *workerState, a Reply) {
 			o.Kill = append(o.Kill, g.life)
 		}
 	case a.Answer == auction.Refuse:
-		j.tasks[i].attempt-- // it was never begun
+		j.tasks[i].attempt--  // it was never begun
+		delete(j.requeued, i) // the next attempt has the same number
 		if j.isUnwanted(i) {
 			d.endTask(now, j, i, cancelled)
 		} else {
