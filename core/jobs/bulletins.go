@@ -106,7 +106,11 @@ func (d *Dispatcher) dropIdleQueues() {
 		}
 	}
 	d.queues = slices.DeleteFunc(d.queues, func(sh *shapeQueue) bool {
-		return !used[sh.shape] && sh.queue.Tasks() == 0
+		drop := !used[sh.shape] && sh.queue.Tasks() == 0
+		if drop {
+			delete(d.byShape, sh.shape)
+		}
+		return drop
 	})
 }
 
@@ -239,7 +243,7 @@ func spreadTasks(n int, room []int) []int {
 
 // answerOffer grants a task for an offer, or gives the offer back.
 func (d *Dispatcher) answerOffer(s *workerState, o SlotOffer) {
-	if sh := d.findQueue(o.Shape); sh != nil && d.ready && d.grantTask(s, sh, o) {
+	if sh := d.queueAsked(s, o.Shape); sh != nil && d.ready && d.grantTask(s, sh, o) {
 		return
 	}
 	x := d.ordersTo(s.id)
@@ -274,7 +278,7 @@ func (d *Dispatcher) grantTask(s *workerState, sh *shapeQueue, o SlotOffer) bool
 // savePassedOver lets a worker save room for shapes that were passed over there, unless another worker already does.
 func (d *Dispatcher) savePassedOver(now time.Time, s *workerState, passed []Shape) {
 	for _, shape := range passed {
-		sh := d.findQueue(shape)
+		sh := d.queueAsked(s, shape)
 		if sh == nil || sh.queue.Tasks() == 0 || d.savesForOther(now, s, sh) {
 			continue
 		}
@@ -339,13 +343,23 @@ func (d *Dispatcher) reviseQueue(j *job) {
 }
 
 // findQueue returns the queue of a shape; nil: no job has had it.
-func (d *Dispatcher) findQueue(shape Shape) *shapeQueue {
-	for _, s := range d.queues {
-		if s.shape == shape {
-			return s
+func (d *Dispatcher) findQueue(shape Shape) *shapeQueue { return d.byShape[shape] }
+
+// queueAsked returns the queue that a worker asks for tasks of a shape; nil: there is none.
+//
+// Compatible until 0.3.0: an older souk keeps no accounts, so that its offers lack them. It is given the best task of
+// all shapes that differ in nothing else.
+func (d *Dispatcher) queueAsked(s *workerState, shape Shape) (best *shapeQueue) {
+	if s.accounts {
+		return d.findQueue(shape)
+	}
+	least := auction.NoWork
+	for _, sh := range d.queues {
+		if bid := sh.queue.Bid(); min(bid.Short, bid.Long) < least && sh.shape.withoutAccount() == shape {
+			best, least = sh, min(bid.Short, bid.Long)
 		}
 	}
-	return nil
+	return best
 }
 
 func (d *Dispatcher) queueOf(shape Shape) *shapeQueue {
@@ -356,6 +370,7 @@ func (d *Dispatcher) queueOf(shape Shape) *shapeQueue {
 	s.request, _ = shape.request() // this build wrote the texts
 	s.preferred, _ = parseConditions(shape.Prefer)
 	d.queues = append(d.queues, s)
+	d.byShape[shape] = s
 	return s
 }
 
@@ -366,5 +381,8 @@ func (j *job) shape() Shape {
 	s.Place = Place{j.terms.User, j.terms.Files.Dir}
 	s.Extended = !j.terms.Files.IsZero() || len(j.terms.Secrets) > 0 || j.terms.Image != ""
 	s.Require, s.Prefer = j.terms.require, j.terms.prefer
+	if s.Owner = j.terms.Owner; j.terms.Namespace != cluster.DefaultNamespace {
+		s.Namespace = j.terms.Namespace
+	}
 	return s
 }

@@ -42,6 +42,7 @@ type Dispatcher struct {
 	tasks   int // of all jobs
 
 	queues  []*shapeQueue // one for each shape of task
+	byShape map[Shape]*shapeQueue
 	workers map[cluster.WorkerID]*workerState
 	inOrder []*workerState // in order of arrival
 	ready   bool           // Open was called: tasks may be given out
@@ -85,20 +86,21 @@ type shapeQueue struct {
 
 // workerState is what the dispatcher knows of one worker.
 type workerState struct {
-	id      cluster.WorkerID
-	record  cluster.Record
-	here    bool                 // it is connected
-	near    bool                 // it is not connected, and can be
-	free    int                  // slots that are neither busy nor offered
-	open    map[Offer]*openGrant // grants that are not answered yet
-	running map[Life]*job
-	bids    []ShapeBid       // of its next bulletin
-	bidAt   bool             // its last bulletin had bids
-	used    time.Time        // when a task was last bid or ran there
-	strays  bool             // it may run tasks that this dispatcher does not know of, or has given up
-	asked   time.Time        // when it was last to be connected for that
-	refused map[Place]string // places where it does not run tasks, and why
-	met     bool             // it has reported all that runs, or is to be asked for that
+	id       cluster.WorkerID
+	record   cluster.Record
+	here     bool                 // it is connected
+	near     bool                 // it is not connected, and can be
+	free     int                  // slots that are neither busy nor offered
+	open     map[Offer]*openGrant // grants that are not answered yet
+	running  map[Life]*job
+	bids     []ShapeBid       // of its next bulletin
+	bidAt    bool             // its last bulletin had bids
+	used     time.Time        // when a task was last bid or ran there
+	strays   bool             // it may run tasks that this dispatcher does not know of, or has given up
+	asked    time.Time        // when it was last to be connected for that
+	refused  map[Place]string // places where it does not run tasks, and why
+	accounts bool             // it keeps accounts: see Report
+	met      bool             // it has reported all that runs, or is to be asked for that
 }
 
 type openGrant struct {
@@ -135,13 +137,15 @@ type Report struct {
 	Record  cluster.Record // after everything else in the report
 	Full    bool           // the first report of a connection: Running is all that runs, and earlier offers are void
 	Running []Life         // set with Full
-	Offers  []SlotOffer
-	Free    int     // slots that are neither busy nor offered
-	Passed  []Shape // shapes that have had the best bid, but no room, for passPatience
-	Replies []Reply
-	Results []Result
-	Places  []PlaceAnswer
-	Rivals  []Claim // of jobs of this buyer that another member keeps
+	// Accounts, set with Full, says that the worker keeps accounts: its offers have the whole shape of a bid.
+	Accounts bool `json:",omitempty"`
+	Offers   []SlotOffer
+	Free     int     // slots that are neither busy nor offered
+	Passed   []Shape // shapes that have had the best bid, but no room, for passPatience
+	Replies  []Reply
+	Results  []Result
+	Places   []PlaceAnswer
+	Rivals   []Claim // of jobs of this buyer that another member keeps
 }
 
 // Orders is a message to a worker.
@@ -187,7 +191,7 @@ type Adopted struct {
 func NewDispatcher(rules auction.Rules) *Dispatcher {
 	return &Dispatcher{rules: rules, jobs: map[string]*job{}, numbers: map[int32]*job{},
 		workers: map[cluster.WorkerID]*workerState{}, dirty: map[*job]bool{},
-		requeue: map[*job]bool{}}
+		requeue: map[*job]bool{}, byShape: map[Shape]*shapeQueue{}}
 }
 
 // Open begins to give out tasks. Call it once every worker that may already run some has reported or is given up. Call

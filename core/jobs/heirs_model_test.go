@@ -164,7 +164,7 @@ func (x *memberModel) connect(y *memberModel) {
 	h := x.s.Dispatcher.Hello(x.id)
 	w := y.work
 	w.slots.Leave(x.id)
-	r := jobs.Report{Full: true, Rivals: w.keepers.Hear(&h)}
+	r := jobs.Report{Full: true, Accounts: true, Rivals: w.keepers.Hear(&h)}
 	has := map[string]bool{}
 	for _, id := range h.Jobs {
 		has[id] = true
@@ -271,7 +271,7 @@ func (x *memberModel) order(w *workerModel, o *jobs.Orders) {
 		name := g.Life.String()
 		offer := jobs.Offer{Slot: g.Slot, Number: g.Granted.Offer}
 		rival := w.keepers.RivalOf(x.id, g.Life)
-		a := w.slots.Answer(x.id, offer, g.Granted, rival == nil && w.tasks[name] == nil)
+		a := w.slots.Answer(x.m.now, x.id, offer, g.Granted, rival == nil && w.tasks[name] == nil)
 		r := w.out[x.id]
 		if r.Replies = append(r.Replies, jobs.Reply{Offer: offer, Answer: a}); rival != nil {
 			r.Rivals = append(r.Rivals, *rival)
@@ -309,7 +309,7 @@ func (w *workerModel) end(now time.Time, t *taskModel, code int) {
 	r := jobs.NewResult(t.life, w.id)
 	r.Code, r.Lost, r.Began, r.Ended = code, code == -1, now.UnixMicro()-1000, now.UnixMicro()
 	t.result = &r
-	w.slots.Free(t.slot)
+	w.slots.Free(now, t.slot)
 	if out := w.out[t.buyer]; out != nil {
 		out.Results = append(out.Results, r)
 	}

@@ -45,6 +45,7 @@ type peer struct {
 	results   map[string]jobs.Result // not recorded
 	out       jobs.Report
 	connected bool
+	accounts  bool // false: it is of an older build
 }
 
 func newWorld(t *rapid.T, workers, slots int) *world {
@@ -55,7 +56,8 @@ func newWorld(t *rapid.T, workers, slots int) *world {
 			Capacity: cluster.Resources{CPU: 4000, Memory: 4096}}
 		p := &peer{w: w, id: rec.Worker, sell: market.NewSeller(rec), n: slots,
 			slots: jobs.NewSlots(slots, auction.DefaultRules(8)), at: map[string]int32{},
-			running: map[string]jobs.Life{}, results: map[string]jobs.Result{}}
+			running: map[string]jobs.Life{}, results: map[string]jobs.Result{},
+			accounts: rapid.Bool().Draw(t, "keeps accounts")}
 		w.workers = append(w.workers, p)
 		p.connect()
 	}
@@ -68,7 +70,7 @@ func newWorld(t *rapid.T, workers, slots int) *world {
 func (p *peer) connect() {
 	p.connected = true
 	p.slots.Leave(buyer)
-	p.out = jobs.Report{Full: true, Running: inOrder(p.running), Results: inOrder(p.results)}
+	p.out = jobs.Report{Full: true, Accounts: p.accounts, Running: inOrder(p.running), Results: inOrder(p.results)}
 	p.report()
 }
 
@@ -121,7 +123,13 @@ func (w *world) obey() {
 
 func (p *peer) obey(o *jobs.Orders) {
 	if o.Bulletin != nil {
-		p.slots.Hear(buyer, o.Bulletin)
+		b := jobs.Bulletin{Bids: slices.Clone(o.Bulletin.Bids)}
+		for i := range b.Bids {
+			if !p.accounts { // it does not read what it does not know
+				b.Bids[i].Shape.Namespace, b.Bids[i].Shape.Owner = "", ""
+			}
+		}
+		p.slots.Hear(buyer, &b)
 	}
 	for _, x := range o.Back {
 		p.slots.Back(buyer, x)
@@ -153,11 +161,12 @@ func (p *peer) granted(g jobs.Grant) {
 	if p.w.unpaid > 0 { // its namespace cannot pay for it now
 		p.w.unpaid--
 		p.out.Replies = append(p.out.Replies, jobs.Reply{Offer: offer,
-			Answer: p.slots.Answer(buyer, offer, g.Granted, false), Unpaid: time.Duration(p.w.unpaid+1) * time.Second})
+			Answer: p.slots.Answer(p.w.now, buyer, offer, g.Granted, false),
+			Unpaid: time.Duration(p.w.unpaid+1) * time.Second})
 		return
 	}
 	admitted := p.sell.GrantVolume(p.w.now, placement.Request{Machine: name, Resources: g.Life.Shape()}) == nil
-	answer := p.slots.Answer(buyer, offer, g.Granted, admitted)
+	answer := p.slots.Answer(p.w.now, buyer, offer, g.Granted, admitted)
 	if answer != auction.Accept && admitted {
 		p.sell.Free(name)
 	}
@@ -185,7 +194,7 @@ func (p *peer) end(l jobs.Life, code int) {
 	r.UsedCPU, r.PeakKiB = 900, int64(100+l.Index)
 	p.results[name] = r
 	p.out.Results = append(p.out.Results, r)
-	p.slots.Free(p.at[name])
+	p.slots.Free(p.w.now, p.at[name])
 	delete(p.at, name)
 }
 

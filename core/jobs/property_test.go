@@ -18,7 +18,8 @@ func drawSpec(t *rapid.T, now time.Time, earlier []string) jobs.Spec {
 	s := jobs.Spec{App: "app", Command: []string{"true"}, Last: rapid.IntRange(0, 12).Draw(t, "last"),
 		CPUKind: "performance", CPUs: rapid.SampledFrom([]int{1, 1, 2, 4}).Draw(t, "cpus"), MemoryMB: 64,
 		Retries: rapid.IntRange(0, 2).Draw(t, "retries"), EstimateMS: rapid.Int64Range(0, 30_000).Draw(t, "estimate"),
-		Priority: rapid.SampledFrom([]jobs.Priority{"", jobs.High, jobs.Low}).Draw(t, "priority")}
+		Priority:  rapid.SampledFrom([]jobs.Priority{"", jobs.High, jobs.Low}).Draw(t, "priority"),
+		Namespace: rapid.SampledFrom([]string{"", "", "ml", "web"}).Draw(t, "namespace")}
 	if rapid.Bool().Draw(t, "bounded") {
 		n := rapid.IntRange(0, 3).Draw(t, "max fails")
 		s.MaxFails = &n

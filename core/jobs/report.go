@@ -14,7 +14,7 @@ import (
 func (d *Dispatcher) Report(now time.Time, r Report) {
 	s := d.workerOf(r.Worker)
 	if r.Full {
-		s.met, s.strays = true, false
+		s.met, s.strays, s.accounts = true, false, r.Accounts
 		d.reconcileWorker(now, s, r.Running, r.Results)
 		for _, sh := range d.queues {
 			sh.stale = true // it knows no bids

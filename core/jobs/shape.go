@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/share"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -21,6 +22,21 @@ type Shape struct {
 	// Require and Prefer are the task's Wants in their canonical form: see conditionText.
 	Require string `json:"r,omitempty"`
 	Prefer  string `json:"p,omitempty"`
+	// Namespace and Owner say whom a task counts for, where the other fields do not: see Account. A worker of a
+	// build that does not know them offers slots without: see queueAsked.
+	Namespace string `json:"n,omitempty"` // "": the default one
+	Owner     string `json:"o,omitempty"` // Unix user; "": that of Place
+}
+
+// Account returns whom a task of this shape counts for.
+func (s *Shape) Account() share.Account {
+	return share.Account{Namespace: cmp.Or(s.Namespace, cluster.DefaultNamespace), Owner: cmp.Or(s.Owner, s.User.Name)}
+}
+
+// withoutAccount returns the shape as workers know it that keep no accounts.
+func (s Shape) withoutAccount() Shape {
+	s.Namespace, s.Owner = "", ""
+	return s
 }
 
 // ShapeOf returns the shape of a task that occupies r.
@@ -39,7 +55,8 @@ func (s Shape) Resources() cluster.Resources {
 func (s Shape) compare(o Shape) int {
 	return cmp.Or(cmp.Compare(s.CPU, o.CPU), cmp.Compare(s.Memory, o.Memory), cmp.Compare(s.GPU, o.GPU),
 		cmp.Compare(s.GPUKind, o.GPUKind), s.Place.compare(o.Place), compareBool(s.Extended, o.Extended),
-		cmp.Compare(s.Require, o.Require), cmp.Compare(s.Prefer, o.Prefer))
+		cmp.Compare(s.Require, o.Require), cmp.Compare(s.Prefer, o.Prefer), cmp.Compare(s.Namespace, o.Namespace),
+		cmp.Compare(s.Owner, o.Owner))
 }
 
 func compareBool(a, b bool) int {

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -8,6 +9,8 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/auction"
 	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/core/quota"
+	"github.com/soukhq/souk/core/share"
 )
 
 // Large tasks do not fit between small ones, unless room is saved for them.
@@ -36,7 +39,8 @@ type SlotOffer struct {
 }
 
 // Slots are one worker's places for tasks. A free slot is offered to the buyer with the best bid that the worker has room
-// for. The buyer grants it a task or gives it back. Slots may be used by one goroutine at a time.
+// for, of the accounts that have used the least of their shares here (package share). The buyer grants it a task or gives
+// it back. Slots may be used by one goroutine at a time.
 //
 // The room of an offer counts as used until the buyer answers, so two buyers are never offered the same room.
 type Slots struct {
@@ -47,6 +51,12 @@ type Slots struct {
 	promised cluster.Resources
 	saved    *saving // nil: no room is saved
 	places   map[Place]PlaceAnswer
+
+	shares   *share.Ledger
+	price    quota.Price       // what tasks count by
+	capacity cluster.Resources // of the worker
+
+	wants, fit []candidate // bids that may ever have room here, and those that have it now; for reuse
 }
 
 // slot is a puller, and the buyer that its newest offer went to.
@@ -55,6 +65,9 @@ type slot struct {
 	offered bool
 	buyer   cluster.WorkerID
 	shape   Shape
+	counts  bool // its task counts for account
+	account share.Account
+	part    float64 // of the worker, that its task or its offer takes
 }
 
 // bidder is a connected buyer.
@@ -75,7 +88,7 @@ type saving struct {
 // NewSlots makes n free slots without a buyer.
 func NewSlots(n int, rules auction.Rules) *Slots {
 	s := &Slots{rules: rules, slots: make([]slot, n), buyers: map[cluster.WorkerID]*bidder{},
-		places: map[Place]PlaceAnswer{}}
+		places: map[Place]PlaceAnswer{}, shares: share.NewLedger(), price: quota.DefaultPrice()}
 	for i := n - 1; i >= 0; i-- {
 		s.freeSlot(int32(i))
 	}
@@ -99,7 +112,13 @@ func (s *Slots) Occupy() int32 {
 }
 
 // Free frees a slot after its task has ended.
-func (s *Slots) Free(i int32) { s.freeSlot(i) }
+func (s *Slots) Free(now time.Time, i int32) {
+	if x := &s.slots[i]; x.counts {
+		x.counts = false
+		s.shares.End(now, x.account, x.part)
+	}
+	s.freeSlot(i)
+}
 
 // NumFree returns how many slots are neither busy nor offered.
 func (s *Slots) NumFree() int { return len(s.free) }
@@ -176,7 +195,8 @@ func (s *Slots) Back(buyer cluster.WorkerID, o Offer) {
 
 // Answer answers a buyer's grant. admitted: the worker's ledger has taken the room of the task. After Accept the caller
 // starts the task; after Refuse the slot is free, unless the offer was void.
-func (s *Slots) Answer(buyer cluster.WorkerID, o Offer, g auction.TaskGrant, admitted bool) auction.Reply {
+func (s *Slots) Answer(now time.Time, buyer cluster.WorkerID, o Offer, g auction.TaskGrant,
+	admitted bool) auction.Reply {
 	x := s.offeredSlot(buyer, o)
 	if x == nil {
 		return auction.Refuse
@@ -186,7 +206,12 @@ func (s *Slots) Answer(buyer cluster.WorkerID, o Offer, g auction.TaskGrant, adm
 		s.freeSlot(o.Slot)
 		return auction.Refuse
 	}
-	return x.Answer(g)
+	r := x.Answer(g)
+	if r == auction.Accept {
+		x.counts = true
+		s.shares.Begin(now, x.account, x.part, now)
+	}
+	return r
 }
 
 // offeredSlot returns the slot of an unanswered offer; nil: the offer is void.
@@ -203,6 +228,7 @@ func (s *Slots) offeredSlot(buyer cluster.WorkerID, o Offer) *slot {
 func (s *Slots) endOffer(x *slot) {
 	x.offered = false
 	s.promised = s.promised.Sub(x.shape.Resources())
+	s.shares.EndPromise(x.account, x.part)
 }
 
 // Offers makes offers of free slots, by buyer. rec is the worker's record, with the room of all answered grants.
@@ -211,9 +237,11 @@ func (s *Slots) Offers(now time.Time, rec cluster.Record) map[cluster.WorkerID][
 	if s.saved != nil && now.After(s.saved.until) {
 		s.saved = nil
 	}
+	s.capacity = rec.Capacity
 	all := s.candidates()
+	among := s.contestOf(now, all)
 	for len(s.free) > 0 {
-		who, order, ok := s.chooseBid(now, rec, all)
+		who, order, ok := s.chooseBid(now, rec, all, among)
 		if !ok {
 			break
 		}
@@ -222,6 +250,10 @@ func (s *Slots) Offers(now time.Time, rec cluster.Record) map[cluster.WorkerID][
 		x := &s.slots[i]
 		x.offered, x.buyer, x.shape = true, who.buyer, who.bid.Shape
 		s.promised = s.promised.Add(x.shape.Resources())
+		x.account, x.part = x.shape.Account(), share.Worth(x.shape.Resources(), s.capacity, s.price)
+		if s.shares.Promise(now, x.account, x.part); among != nil {
+			among.Hold(who.account, x.part)
+		}
 		who.bid.Quota--
 		if s.saved != nil && s.saved.isFor(who) {
 			s.saved = nil
@@ -236,7 +268,12 @@ type candidate struct {
 	buyer   cluster.WorkerID
 	bid     *ShapeBid
 	request *placement.Request
+	account int // its number in a contest
+	fits    bool
 }
+
+// rank is that of the best task of a bid, by remaining work; auction.NoWork: it has none.
+func (c *candidate) rank() int64 { return min(c.bid.Bid.Short, c.bid.Bid.Long) }
 
 func (v *saving) isFor(c candidate) bool { return v.buyer == c.buyer && v.shape == c.bid.Shape }
 
@@ -246,7 +283,7 @@ func (s *Slots) candidates() (all []candidate) {
 		x := s.buyers[id]
 		for i := range x.bids {
 			if !x.paused && s.admits(x.bids[i].Shape.Place) {
-				all = append(all, candidate{id, &x.bids[i], &x.requests[i]})
+				all = append(all, candidate{buyer: id, bid: &x.bids[i], request: &x.requests[i]})
 			}
 		}
 	}
@@ -254,28 +291,33 @@ func (s *Slots) candidates() (all []candidate) {
 }
 
 // chooseBid returns the best bid that there is room for, and notes a better one that there is no room for.
-func (s *Slots) chooseBid(now time.Time, rec cluster.Record, all []candidate) (candidate, auction.Order, bool) {
+func (s *Slots) chooseBid(now time.Time, rec cluster.Record, all []candidate, among *contest) (candidate,
+	auction.Order, bool) {
 	rec.Used = rec.Used.Add(s.promised)
-	var fit []candidate
-	var bids []auction.Bid
-	best, bestRank, fits := candidate{}, auction.NoWork, false
+	wants, fit := s.wants[:0], s.fit[:0]
 	for _, c := range all {
-		if c.bid.Quota <= 0 {
+		if c.bid.Quota <= 0 || c.rank() == auction.NoWork {
 			continue
 		}
 		v := placement.JudgeAt(c.request, &rec)
 		if v.Never {
 			continue
 		}
-		if rank := min(c.bid.Bid.Short, c.bid.Bid.Long); rank < bestRank {
-			best, bestRank, fits = c, rank, v.Fits
-		}
+		c.fits = v.Fits
+		wants = append(wants, c)
 		if v.Fits && (s.saved == nil || s.saved.isFor(c)) {
-			fit, bids = append(fit, c), append(bids, c.bid.Bid)
+			fit = append(fit, c)
 		}
 	}
-	if bestRank < auction.NoWork {
-		s.notePassedOver(now, best, !fits)
+	s.wants, s.fit = wants, fit
+	if first := among.firstOf(wants); len(first) > 0 {
+		best := slices.MinFunc(first, func(a, b candidate) int { return cmp.Compare(a.rank(), b.rank()) })
+		s.notePassedOver(now, best, !best.fits)
+	}
+	fit = among.firstOf(fit)
+	bids := make([]auction.Bid, len(fit))
+	for i, c := range fit {
+		bids[i] = c.bid.Bid
 	}
 	if len(bids) == 0 {
 		return candidate{}, 0, false

@@ -44,17 +44,18 @@ func TestBuyersAreNeverOfferedTheSameRoom(t *testing.T) {
 		t.Fatalf("after one was given back %d and %d were offered", len(a), len(b))
 	}
 	o := first[1].Offer
-	if got := s.Answer("b", o, auction.TaskGrant{Offer: o.Number}, true); got != auction.Refuse {
+	if got := s.Answer(epoch, "b", o, auction.TaskGrant{Offer: o.Number}, true); got != auction.Refuse {
 		t.Errorf("a grant of a buyer without the offer: %v", got)
 	}
-	if got := s.Answer("a", o, auction.TaskGrant{Offer: o.Number}, true); got != auction.Accept {
+	if got := s.Answer(epoch, "a", o, auction.TaskGrant{Offer: o.Number}, true); got != auction.Accept {
 		t.Errorf("the grant: %v", got)
 	}
 	s.Leave("a")
 	if a, b := offered(s, epoch, 1000); len(a) != 0 || len(b) != 1 {
 		t.Fatalf("after a buyer has left %d and %d were offered", len(a), len(b))
 	}
-	if got := s.Answer("a", first[2].Offer, auction.TaskGrant{Offer: first[2].Number}, true); got != auction.Refuse {
+	g := auction.TaskGrant{Offer: first[2].Number}
+	if got := s.Answer(epoch, "a", first[2].Offer, g, true); got != auction.Refuse {
 		t.Errorf("a grant of a buyer that has left: %v", got)
 	}
 }

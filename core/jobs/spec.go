@@ -10,6 +10,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/core/share"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -258,6 +259,7 @@ type Terms struct {
 
 	User       cluster.UnixUser `json:",omitzero"`  // that the tasks run as; zero: each has one of its own
 	Propagated Propagated       `json:",omitzero"`  // set with User
+	Owner      string           `json:",omitempty"` // Unix user that tasks count for; "": User
 	Name       string           `json:",omitempty"` // of the job, for the names of files
 	Files      Files            `json:",omitzero"`
 	TaskSecrets
@@ -278,6 +280,8 @@ func (s *Spec) termsOf(id string) *Terms {
 		if s.Owner.User != nil {
 			t.User, t.Propagated = *s.Owner.User, s.Propagated
 		}
+	} else if s.Owner.User != nil {
+		t.Owner = s.Owner.User.Name
 	}
 	maps.Copy(env, s.Env)
 	maps.Copy(env, map[string]string{"SOUK_APP": s.App, "SOUK_JOB": id, "SOUK_COUNT": strconv.Itoa(s.Tasks())})
@@ -288,6 +292,11 @@ func (s *Spec) termsOf(id string) *Terms {
 		t.Env = append(t.Env, k+"="+env[k])
 	}
 	return t
+}
+
+// account returns whom the tasks count for.
+func (t *Terms) account() share.Account {
+	return share.Account{Namespace: cmp.Or(t.Namespace, cluster.DefaultNamespace), Owner: cmp.Or(t.Owner, t.User.Name)}
 }
 
 // Environ returns the whole environment of one attempt.
