@@ -7,6 +7,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/auction"
 	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/core/share"
 	"github.com/soukhq/souk/fault"
 )
 
@@ -93,14 +94,15 @@ type workerState struct {
 	free     int                  // slots that are neither busy nor offered
 	open     map[Offer]*openGrant // grants that are not answered yet
 	running  map[Life]*job
-	bids     []ShapeBid       // of its next bulletin
-	bidAt    bool             // its last bulletin had bids
-	used     time.Time        // when a task was last bid or ran there
-	strays   bool             // it may run tasks that this dispatcher does not know of, or has given up
-	asked    time.Time        // when it was last to be connected for that
-	refused  map[Place]string // places where it does not run tasks, and why
-	accounts bool             // it keeps accounts: see Report
-	met      bool             // it has reported all that runs, or is to be asked for that
+	bids     []ShapeBid                   // of its next bulletin
+	bidAt    bool                         // its last bulletin had bids
+	used     time.Time                    // when a task was last bid or ran there
+	strays   bool                         // it may run tasks that this dispatcher does not know of, or has given up
+	asked    time.Time                    // when it was last to be connected for that
+	refused  map[Place]string             // places where it does not run tasks, and why
+	accounts bool                         // it keeps accounts: see Report
+	shares   map[share.Account]heardShare // of accounts with tasks that wait, or did
+	met      bool                         // it has reported all that runs, or is to be asked for that
 }
 
 type openGrant struct {
@@ -146,6 +148,8 @@ type Report struct {
 	Results  []Result
 	Places   []PlaceAnswer
 	Rivals   []Claim // of jobs of this buyer that another member keeps
+	// Shares are how accounts with waiting tasks of this buyer stand; sent now and then.
+	Shares []share.Standing
 }
 
 // Orders is a message to a worker.

@@ -22,7 +22,9 @@ type JobReport struct {
 	CPUEfficiency *float64    `json:"cpu_efficiency,omitempty"`
 	Peak          *PeakSpread `json:"peak_memory,omitempty"` // nil: none is known
 	OutOfMemory   int         `json:"out_of_memory,omitempty"`
-	Advice        string      `json:"advice,omitempty"` // one sentence; "": nothing is clear
+	// Shares are how the job's user and namespace stand at workers, as these have said since they were connected.
+	Shares []AccountShare `json:"shares,omitempty"`
+	Advice string         `json:"advice,omitempty"` // one sentence; "": nothing is clear
 }
 
 // PeakSpread is how much memory tasks had in use at their peaks, of the last attempt of each.
@@ -38,7 +40,9 @@ func (d *Dispatcher) JobReport(now time.Time, ref string) (JobReport, error) {
 	if j == nil {
 		return JobReport{}, noJob(ref)
 	}
-	return j.report(d.statusOf(now, j, true)), nil
+	r := j.report(d.statusOf(now, j, true))
+	r.Shares = d.sharesOf(j)
+	return r, nil
 }
 
 // report makes the report of a job in one pass over its tasks. s is its status.

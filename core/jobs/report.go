@@ -24,6 +24,7 @@ func (d *Dispatcher) Report(now time.Time, r Report) {
 	s.here, s.near = true, false
 	s.record, s.free = r.Record, r.Free
 	d.hearPlaces(s, r.Places)
+	s.hearShares(now, r.Shares)
 	for _, c := range r.Rivals {
 		d.Rival(now, c)
 	}

@@ -1,6 +1,8 @@
 package jobs
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -81,14 +83,86 @@ func (s *Slots) Own(now time.Time, i int32, t *Terms, l Life, began time.Time, r
 	s.shares.Begin(now, x.account, x.part, began)
 }
 
-// Standings returns how accounts with tasks that wait stand here.
-func (s *Slots) Standings(now time.Time) []share.Standing {
+// Standings returns how accounts with tasks that wait stand here, among all of them: those with tasks of one buyer.
+func (s *Slots) Standings(now time.Time, buyer cluster.WorkerID) []share.Standing {
 	var accounts []share.Account
+	has := map[share.Account]bool{}
 	for _, c := range s.candidates() {
 		if a := c.bid.Shape.Account(); c.bid.Quota > 0 && !slices.Contains(accounts, a) {
 			accounts = append(accounts, a)
 		}
+		if c.buyer == buyer {
+			has[c.bid.Shape.Account()] = true
+		}
 	}
 	slices.SortFunc(accounts, share.Account.Compare)
-	return s.shares.Standings(now, accounts)
+	return slices.DeleteFunc(s.shares.Standings(now, accounts), func(x share.Standing) bool { return !has[x.Account] })
+}
+
+// AccountShare is how an account stands at a worker.
+type AccountShare struct {
+	Worker cluster.WorkerID `json:"worker"`
+	share.Standing
+	At time.Time `json:"at"` // when the worker said so
+}
+
+// heardShare is what a worker said of an account.
+type heardShare struct {
+	share.Standing
+	at time.Time
+}
+
+// shareFresh is how long it is believed that an account goes first or not.
+const shareFresh = 30 * time.Second
+
+// hearShares takes what a worker says of accounts. What it said of others before is kept, for reports.
+func (s *workerState) hearShares(now time.Time, list []share.Standing) {
+	if len(list) > 0 && len(s.shares)+len(list) > share.MaxAccounts {
+		clear(s.shares)
+	}
+	for _, x := range list {
+		if s.shares == nil {
+			s.shares = map[share.Account]heardShare{}
+		}
+		s.shares[x.Account] = heardShare{x, now}
+	}
+}
+
+// sharesOf lists how a job's account stands at the connected workers, by worker.
+func (d *Dispatcher) sharesOf(j *job) (out []AccountShare) {
+	for _, s := range d.inOrder {
+		if x, heard := s.shares[j.terms.account()]; heard && s.here {
+			out = append(out, AccountShare{s.id, x.Standing, x.at})
+		}
+	}
+	slices.SortFunc(out, func(a, b AccountShare) int { return cmp.Compare(a.Worker, b.Worker) })
+	return out
+}
+
+// explainShare says that others go before a job's account, as far as workers have said so lately; "": none has.
+func (d *Dispatcher) explainShare(now time.Time, j *job) string {
+	behind, bySpace, all := 0, 0, 0
+	for _, x := range d.sharesOf(j) {
+		if now.Sub(x.At) > shareFresh {
+			continue
+		}
+		all++
+		switch {
+		case x.NamespaceLevel > 0:
+			bySpace++
+		case x.NamespaceLevel == 0 && x.OwnerLevel > 0:
+			behind++
+		}
+	}
+	a := j.terms.account()
+	where := " has had more than its share on %d of %s, and others with waiting tasks go first there"
+	switch workers := countNoun(all, "worker", "workers"); {
+	case bySpace > 0:
+		return fmt.Sprintf("namespace %s"+where, a.Namespace, bySpace, workers)
+	case behind > 0 && a.Owner == "":
+		return fmt.Sprintf("what has no Unix user"+where, behind, workers)
+	case behind > 0:
+		return fmt.Sprintf("user %s"+where, a.Owner, behind, workers)
+	}
+	return ""
 }

@@ -63,7 +63,7 @@ func TestWeightsCount(t *testing.T) {
 	s := jobs.NewSlots(8, auction.DefaultRules(8))
 	s.SetShares(quota.DefaultPrice(), map[string]float64{"ml": 3})
 	s.Hear("a", &jobs.Bulletin{Bids: []jobs.ShapeBid{ofNamespace("ml", 1, 8), ofNamespace("web", 2, 8)}})
-	got := s.Standings(epoch)
+	got := s.Standings(epoch, "a")
 	if len(got) != 2 || got[0].Namespace != "ml" || got[0].Due != 0.75 || got[1].Due != 0.25 {
 		t.Errorf("%+v", got)
 	}

@@ -277,9 +277,15 @@ func (d *Dispatcher) explainWaiting(now time.Time, j *job) string {
 	default:
 		text += ", as many as they take at once"
 	}
+	if more := d.explainShare(now, j); more != "" {
+		text += "; " + more
+	}
 	ahead, lots := int32(0), int32(0)
 	rank := sh.queue.Rank(j.number)
 	for _, other := range d.queues {
+		if other.shape.Account() != sh.shape.Account() {
+			continue // between accounts each worker decides by what they have used there
+		}
 		t, l := other.queue.Ahead(rank, j.number)
 		ahead, lots = ahead+t, lots+l
 	}

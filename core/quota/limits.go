@@ -18,6 +18,7 @@ type Limits struct {
 	Price   Price
 	Budgets map[string]Budget           // by namespace; a missing one is unlimited
 	Caps    map[string]Caps             // by namespace: what it may occupy at once
+	Weights map[string]float64          // by namespace: of its fair share; a missing one is 1
 	Others  map[string]cluster.Spending // by namespace: sum over all other workers, as of its At
 }
 

@@ -31,17 +31,21 @@ type Standing struct {
 	Hours float64 `json:"hours"` // its use: worker-hours, decayed
 	Held  float64 `json:"held"`  // the part of the worker that its tasks occupy, or are offered
 	Due   float64 `json:"due"`   // the part of the worker that is due to it, of those that are compared
-	// Level orders accounts: the least goes first. Those that have had what they were due have 0.
-	Level int `json:"level"`
+	// The account whose namespace has the least level goes first, and of a namespace the owner with the least. Those that
+	// have had what they were due have 0, and those that have had more are above.
+	NamespaceLevel int `json:"namespace_level"`
+	OwnerLevel     int `json:"owner_level"`
 }
+
+// Order puts the levels into one: the least goes first.
+func (s *Standing) Order() int { return ownerLevels*s.NamespaceLevel + s.OwnerLevel }
 
 // Contest compares accounts that have tasks waiting, at one moment.
 type Contest struct {
-	accounts []Account
-	owners   []party // by account
-	spaces   []party // namespaces
-	spaceOf  []int   // by account
-	levels   []int
+	owners  []party // by account
+	spaces  []party // namespaces
+	spaceOf []int   // by account
+	levels  []int
 }
 
 // party is one of those that share something.
@@ -66,7 +70,7 @@ func (p *party) count(e *entry) {
 
 // Contest begins to compare accounts, each once.
 func (l *Ledger) Contest(now time.Time, accounts []Account) *Contest {
-	c := &Contest{accounts: accounts, owners: make([]party, len(accounts)), spaceOf: make([]int, len(accounts)),
+	c := &Contest{owners: make([]party, len(accounts)), spaceOf: make([]int, len(accounts)),
 		levels: make([]int, len(accounts))}
 	at := map[string]int{}
 	for i, a := range accounts {
@@ -141,9 +145,10 @@ func (p *party) judge(all *sum, part float64) {
 func (l *Ledger) Standings(now time.Time, accounts []Account) []Standing {
 	c := l.Contest(now, accounts)
 	out := make([]Standing, len(accounts))
-	for i, level := range c.Levels(nil) {
-		p := &c.owners[i]
-		out[i] = Standing{accounts[i], p.used, p.held, c.spaces[c.spaceOf[i]].due * p.due, level}
+	c.Levels(nil)
+	for i, a := range accounts {
+		p, space := &c.owners[i], &c.spaces[c.spaceOf[i]]
+		out[i] = Standing{a, p.used, p.held, space.due * p.due, space.level, p.level}
 	}
 	return out
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/auction"
 	"github.com/soukhq/souk/core/jobs"
+	"github.com/soukhq/souk/core/share"
 	"github.com/soukhq/souk/fault"
 )
 
@@ -42,6 +43,9 @@ type taskReport struct {
 	Results []taskResult       `json:"results,omitempty"`
 	Places  []jobs.PlaceAnswer `json:"places,omitempty"`
 	Rivals  []jobs.Claim       `json:"rivals,omitempty"`
+	// Accounts and Shares are those of jobs.Report.
+	Accounts bool             `json:"accounts,omitempty"`
+	Shares   []share.Standing `json:"shares,omitempty"`
 }
 
 type taskReply struct {
@@ -139,7 +143,7 @@ type reportEncoder struct{ last *cluster.Record }
 // encodeReport makes a message for the wire, in parts of about reportBytes.
 func (e *reportEncoder) encodeReport(m jobs.Message) (parts []*taskReport) {
 	part := &taskReport{Full: m.Full, Running: toLives(m.Running), Offers: m.Offers, Free: m.Free, Passed: m.Passed,
-		Places: m.Places, Rivals: m.Rivals}
+		Places: m.Places, Rivals: m.Rivals, Accounts: m.Accounts, Shares: m.Shares}
 	if e.last != nil && e.last.SameButUse(&m.Record) {
 		part.Used = &m.Record.Used
 	} else {
@@ -157,7 +161,7 @@ func (e *reportEncoder) encodeReport(m jobs.Message) (parts []*taskReport) {
 		if size += len(x.Output)*4/3 + 400; size > reportBytes {
 			part.More = true
 			parts = append(parts, part)
-			part, size = &taskReport{Full: m.Full, Free: m.Free}, len(x.Output)*4/3+400
+			part, size = &taskReport{Full: m.Full, Free: m.Free, Accounts: m.Accounts}, len(x.Output)*4/3+400
 		}
 		part.Results = append(part.Results, x)
 	}
@@ -180,6 +184,7 @@ func (d *reportDecoder) addPart(m *jobs.Message, part *taskReport) {
 	}
 	worker := d.worker
 	m.Worker, m.Record, m.Full, m.Free = worker, d.last, part.Full, part.Free
+	m.Accounts, m.Shares = part.Accounts, append(m.Shares, part.Shares...)
 	m.Running = append(m.Running, fromLives(part.Running)...)
 	m.Offers = append(m.Offers, part.Offers...)
 	m.Passed = append(m.Passed, part.Passed...)
