@@ -24,6 +24,7 @@ func (n *Node) tellBudgets(ctx context.Context) {
 			if b := accounts.Limits(w.ID()); told[i] == nil || !reflect.DeepEqual(*told[i], b) {
 				told[i] = &b
 				w.Budgets(b)
+				n.runners[i].Budgets(b)
 			}
 		}
 		select {

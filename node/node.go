@@ -53,7 +53,8 @@ const (
 	jobsDir       = "jobs"
 	sentDir       = "sent"
 	workerKept    = "kept"
-	workerJournal = "journal" // in the worker's own directory
+	workerShares  = "shares.json" // what accounts have used there
+	workerJournal = "journal"     // in the worker's own directory
 	workerRun     = "run"
 	imagesDir     = "images"
 )

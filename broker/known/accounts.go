@@ -55,9 +55,12 @@ func (a Accounts) Of(n catalog.Namespace) quota.Account {
 // Limits returns the budget limits for a worker: see lifecycle.Supervisor.Budgets.
 func (a Accounts) Limits(worker cluster.WorkerID) quota.Limits {
 	b := quota.Limits{Price: a.Catalog.Price(), Budgets: map[string]quota.Budget{},
-		Caps: map[string]quota.Caps{}, Others: map[string]cluster.Spending{}}
+		Caps: map[string]quota.Caps{}, Weights: map[string]float64{}, Others: map[string]cluster.Spending{}}
 	limited := false
 	for _, n := range a.Catalog.AllNamespaces() {
+		if n.Weight > 0 {
+			b.Weights[n.Name] = n.Weight
+		}
 		if n.Budget != nil {
 			b.Budgets[n.Name], limited = *n.Budget, true
 		}

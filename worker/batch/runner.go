@@ -56,7 +56,9 @@ type RunnerOptions struct {
 	Users   Users       // nil: no task runs as a Unix user
 	Sent    Sent        // what jobs are sent; nil: tasks that need any of it do not start
 	Kept    *kept.Store // for the files that tasks leave; nil: none are kept
-	Secrets OpenSecrets // nil: tasks that need secrets do not start
+	// SharesFile is the path of the file that keeps what accounts have used over a restart; "": nothing does.
+	SharesFile string
+	Secrets    OpenSecrets // nil: tasks that need secrets do not start
 }
 
 // OpenSecrets returns the values of secrets of an app, by name. They were there at a version of the app's secrets.
@@ -94,12 +96,13 @@ type Runner struct {
 	answered    uint64                         // number of grants answered so far
 	tasks       map[string]*task               // running, or about to run
 	evicted     map[string]bool                // evicted before they have begun
-	unannounced []lifecycle.Task               // tasks to describe to the worker once Run has begun
+	unannounced []adopted                      // tasks to describe to the worker once Run has begun
 	held        map[string]heldResult          // results not recorded yet
 	gone        []string                       // lives to remove
 	finding     map[jobs.Place]bool            // places that are being looked up
 	left        map[cluster.WorkerID]time.Time // when buyers that are not connected were last connected
 	began       time.Time                      // when the runner was made
+	wroteShares time.Time                      // when Run last wrote what accounts have used
 }
 
 // connectedBuyer is a buyer's connection. A new one replaces it.
@@ -110,6 +113,8 @@ type connectedBuyer struct {
 	bytes    int             // of their output
 	reported *cluster.Record // as last reported on this connection; nil: not yet
 	changed  bool            // the record may have changed
+
+	sharesAt time.Time // when it was told how accounts stand
 }
 
 // countHeld adds a result to those that are held, or removes it with n = -1.
@@ -152,7 +157,7 @@ func NewRunner(o RunnerOptions) *Runner {
 	if o.Users == nil {
 		o.Users = (*unixuser.Users)(nil)
 	}
-	return &Runner{o: o, log: o.Log.With("worker", o.Worker), poke: make(chan struct{}, 1),
+	r := &Runner{o: o, log: o.Log.With("worker", o.Worker), poke: make(chan struct{}, 1),
 		soon:   make(chan struct{}, 1),
 		drop:   make(chan struct{}, 1),
 		slots:  jobs.NewSlots(o.Slots, auction.DefaultRules(marketSlots)),
@@ -160,6 +165,8 @@ func NewRunner(o RunnerOptions) *Runner {
 		left:   map[cluster.WorkerID]time.Time{}, began: time.Now(),
 		finding: map[jobs.Place]bool{},
 		tasks:   map[string]*task{}, evicted: map[string]bool{}, held: map[string]heldResult{}}
+	r.readShares(r.began)
+	return r
 }
 
 // Run works for a worker until ctx ends. Tasks keep running after that.
@@ -169,8 +176,8 @@ func (r *Runner) Run(ctx context.Context, host Host) {
 	for _, t := range r.tasks { // from before the start
 		r.wg.Go(func() { r.followTask(t, limits{}) })
 	}
-	for _, t := range r.unannounced {
-		r.wg.Go(func() { _ = host.AdoptTask(ctx, t) }) // fails only when the worker ends
+	for _, u := range r.unannounced {
+		r.wg.Go(func() { r.describeAdopted(u) })
 	}
 	r.unannounced = nil
 	r.mu.Unlock()
@@ -188,6 +195,8 @@ func (r *Runner) Run(ctx context.Context, host Host) {
 		select {
 		case now := <-look.C:
 			r.endOrphans(now)
+			r.keepShares(now)
+			r.reportSoon() // how accounts stand
 			r.findPlacesAgain()
 		case <-r.soon:
 			if !waits {
@@ -202,6 +211,7 @@ func (r *Runner) Run(ctx context.Context, host Host) {
 			clear(r.buyers)
 			r.mu.Unlock()
 			r.wg.Wait()
+			r.writeShares(time.Now())
 			return
 		case <-r.poke:
 		}
@@ -273,8 +283,15 @@ func (r *Runner) messages(now time.Time, rec cluster.Record) (out []addressed) {
 	for id, b := range r.buyers {
 		m := b.out
 		m.Offers, m.Passed, m.Free = offers[id], r.slots.PassedOver(now, id), r.slots.NumFree()
+		if now.Sub(b.sharesAt) >= sharesEvery {
+			if m.Shares = r.slots.Standings(now, id); len(m.Shares) > 0 {
+				b.sharesAt = now
+			}
+		}
 		same := b.reported != nil && (!b.changed || judgedAlike(*b.reported, rec))
-		if same && len(m.Offers)+len(m.Passed)+len(m.Replies)+len(m.Results)+len(m.Rivals)+len(m.Places) == 0 {
+		news := len(m.Offers) + len(m.Passed) + len(m.Replies) + len(m.Results) + len(m.Rivals) + len(m.Places) +
+			len(m.Shares)
+		if same && news == 0 {
 			continue
 		}
 		b.out, b.changed, b.reported = jobs.Message{}, false, &rec
@@ -308,8 +325,8 @@ func (r *Runner) Connect(h jobs.Hello, sink ReportSink) jobs.Message {
 	b := &connectedBuyer{sink: sink}
 	r.buyers[h.Buyer] = b
 	delete(r.left, h.Buyer)
-	m := jobs.Message{Report: jobs.Report{Full: true, Worker: r.o.Worker, Record: rec, Free: r.slots.NumFree(),
-		Rivals: r.keepers.Hear(&h), Places: r.slots.RefusedPlaces()}}
+	m := jobs.Message{Report: jobs.Report{Full: true, Accounts: true, Worker: r.o.Worker, Record: rec,
+		Free: r.slots.NumFree(), Rivals: r.keepers.Hear(&h), Places: r.slots.RefusedPlaces()}}
 	jobsOf := make(map[string]bool, len(h.Jobs))
 	for _, id := range h.Jobs {
 		jobsOf[id] = true
@@ -426,13 +443,11 @@ func (r *Runner) watchTask(buyer cluster.WorkerID, w jobs.Watch) {
 		default: // it knows already
 		}
 	}
-	told := taskOf(w.Life, w.Terms)
-	told.Since = t.began
 	if r.host == nil {
-		r.unannounced = append(r.unannounced, told) // until Run
+		r.unannounced = append(r.unannounced, adopted{t, w.Terms}) // until Run
 		return
 	}
-	r.wg.Go(func() { _ = r.host.AdoptTask(r.ctx, told) }) // fails only when the worker ends
+	r.wg.Go(func() { r.describeAdopted(adopted{t, w.Terms}) })
 }
 
 // taskOf describes a task for the worker.

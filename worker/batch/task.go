@@ -27,7 +27,7 @@ func (r *Runner) acceptGrant(buyer cluster.WorkerID, g jobs.Grant) {
 	}
 	r.answered++
 	rival := r.keepers.RivalOf(buyer, g.Life)
-	reply.Answer = r.slots.Answer(buyer, reply.Offer, g.Granted,
+	reply.Answer = r.slots.Answer(time.Now(), buyer, reply.Offer, g.Granted,
 		err == nil && rival == nil && r.tasks[name] == nil && !r.evicted[name])
 	if b := r.buyers[buyer]; b != nil {
 		b.out.Replies = append(b.out.Replies, reply)
@@ -262,7 +262,7 @@ func (r *Runner) finishTask(t *task, res jobs.Result) {
 	_ = r.host.ReleaseTask(r.ctx, name) // fails only when the worker ends
 	r.mu.Lock()
 	if t.slot >= 0 {
-		r.slots.Free(t.slot)
+		r.slots.Free(time.Now(), t.slot)
 	}
 	r.mu.Unlock()
 	wakeUp(r.poke)
