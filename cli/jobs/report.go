@@ -23,7 +23,10 @@ are left out.
 
 MEMORY is the largest amount that a task had in use at once: of all its processes, with files that it read, where
 the kernel counts that for each task (cgroup v1, or v2 since Linux 6.12); else of its largest process. CPU time of
-programs that a task leaves behind counts only where tasks have cgroups.`,
+programs that a task leaves behind counts only where tasks have cgroups.
+
+share is how the user of the job, in its namespace, stands at a worker that has tasks of theirs waiting: what was used
+there, of which a day later half counts, and what part of the worker is due to them of all who wait for it.`,
 		Example: "  souk job report sweep\n  souk job report\n  souk job report sweep --json | jq .cpu_efficiency",
 		Args:    cli.Args(0, 1, "one job, by id or name, or nothing"),
 		RunE: func(cmd *cobra.Command, refs []string) error {
@@ -133,9 +136,25 @@ func printReport(c *cli.Env, r *jobs.JobReport) {
 		}
 	}
 	line("memory", "%s", memory)
+	for i := range r.Shares {
+		line("share", "%s", shareText(&r.Shares[i]))
+	}
 	if r.Advice != "" {
 		line("advice", "%s", r.Advice)
 	}
+}
+
+// shareText says how the job's user stands at a worker.
+func shareText(x *jobs.AccountShare) string {
+	order := "in the auction's order"
+	switch o := x.Order(); {
+	case o < 0:
+		order = "goes first"
+	case o > 0:
+		order = "others go first"
+	}
+	return fmt.Sprintf("at %s: used %.2f worker-hours, holds %s, due %s; %s", x.Worker, x.Hours, percent(x.Held),
+		percent(x.Due), order)
 }
 
 // cpuText says what CPU time a job used, and how that compares with what it asked for.
