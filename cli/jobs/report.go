@@ -153,7 +153,7 @@ func shareText(x *jobs.AccountShare) string {
 	case o > 0:
 		order = "others go first"
 	}
-	return fmt.Sprintf("at %s: used %.2f worker-hours, holds %s, due %s; %s", x.Worker, x.Hours, percent(x.Held),
+	return fmt.Sprintf("at %s: used %.3g worker-hours, holds %s, due %s; %s", x.Worker, x.Hours, percent(x.Held),
 		percent(x.Due), order)
 }
 
