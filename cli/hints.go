@@ -34,7 +34,7 @@ var otherTools = map[string]string{
 	"alloc":   "souk status MACHINE", "volume": "souk volumes", "secret": "souk secrets", "app": "souk apps",
 	"service": "souk services", "route": "souk routes", "port-forward": "souk proxy LOCAL:REMOTE MACHINE",
 	"forward": "souk proxy LOCAL:REMOTE MACHINE", "expose": "souk run --http :PORT -- CMD",
-	"sbatch": "souk submit -- CMD", "srun": "souk run --attach -- CMD", "salloc": "souk gang -n N -- CMD",
+	"srun": "souk run --attach -- CMD", "salloc": "souk run -it -- /bin/sh, or souk gang -n N -- CMD",
 	"squeue": "souk job ls", "scancel": "souk job cancel JOB [--task INDEX]",
 	"sinfo": "souk workers", "sacct": "souk job ls -a",
 	"qsub": "souk submit -- CMD", "qstat": "souk job ls", "qdel": "souk job cancel JOB", "queue": "souk job ls",

@@ -197,7 +197,7 @@ func TestVerbsOfOtherToolsSuggestSoukCommands(t *testing.T) {
 	for _, verb := range []string{"machines", "list", "inspect", "describe", "create", "apply",
 		"delete", "remove", "kill", "ssh", "shell", "console", "log", "tail", "stats", "nodes",
 		"hosts", "drain",
-		"clone", "volume", "secret", "app", "sbatch", "srun", "salloc", "squeue", "scancel", "sinfo",
+		"clone", "volume", "secret", "app", "srun", "salloc", "squeue", "scancel", "sinfo",
 		"sacct", "qsub", "qstat", "qdel", "login", "rmi", "server", "up",
 		"down", "build", "compose", "backup", "restore", "uninstall"} {
 		code, _, says := invoke(t, nil, verb, "web")

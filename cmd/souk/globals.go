@@ -20,7 +20,7 @@ const (
 //
 //nolint:gochecknoglobals // a constant
 var takers = map[string]string{
-	ofApps: `run ps explain plan why-not gang submit job/ls status logs exec attach cp events get update edit rollback
+	ofApps: `run ps explain plan why-not gang submit sbatch job/ls status logs exec attach cp events get update edit rollback
 		resize start stop restart suspend signal wait destroy metadata lease move deploy rebalance services proxy volumes
 		secrets token/create`,
 	ofSouk: `job scale releases pause resume promote trigger why routes apps image token members node top workers policy
