@@ -15,7 +15,7 @@ func TestClientLinksOnlyAPIAndStandardLibrary(t *testing.T) {
 		// pure: what it answers with
 		"core/auction", "internal/backoff", "core/decision", "core/jobs", "core/quota", "core/market", "core/placement",
 		"core/policy/whatif", "core/fsm",
-		"core/quota/offers", "core/release", "core/cron",
+		"core/quota/offers", "core/release", "core/cron", "core/share",
 	}
 	out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").Output()
 	if err != nil {

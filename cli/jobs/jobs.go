@@ -99,7 +99,7 @@ func printJobs(c *cli.Env, list []jobs.Job) {
 	now := time.Now()
 	rows := make([][]cli.Cell, 0, len(list))
 	for _, j := range list {
-		cmd := strings.Join(j.Spec.Command, " ")
+		cmd := commandText(&j.Spec)
 		name := j.Spec.Name
 		if name == "" {
 			name = "-"
@@ -162,7 +162,7 @@ func printJob(c *cli.Env, j *jobs.Job) {
 	s := &j.Spec
 	line := c.Field
 	c.Printf("%s %s\n", jobLabel(j), stateText(j.State))
-	line("command", "%s", strings.Join(s.Command, " "))
+	line("command", "%s", commandText(s))
 	if s.Owner.Name() != "" {
 		line("owner", "%s", ownerText(&s.Owner))
 	}

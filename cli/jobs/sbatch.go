@@ -311,6 +311,9 @@ func flagOf(o *sbatch.Option) (flag, v string, err error) {
 	return cmp.Or(other[o.Name], o.Name), o.Value, nil
 }
 
+// scriptFile is where what reads the script finds it.
+const scriptFile = "/dev/fd/3"
+
 // prelude sets the variables of Slurm that differ from task to task, and has the script read. It is read by /bin/sh.
 const prelude = `export SLURM_JOB_ID="$SOUK_JOB" SLURM_JOBID="$SOUK_JOB" SLURMD_NODENAME="$SOUK_WORKER"
 export SLURM_JOB_NODELIST="$SOUK_WORKER" SLURM_NODELIST="$SOUK_WORKER"
@@ -321,6 +324,18 @@ unset SOUK_SCRIPT
 exec "$@" 3<<end-of-script
 $script
 end-of-script`
+
+// commandText returns the command of a job for people: of a batch script, what reads it and its arguments.
+func commandText(s *jobs.Spec) string {
+	argv := s.Command
+	if len(argv) > 4 && argv[2] == prelude {
+		argv = slices.Clone(argv[4:])
+		if i := slices.Index(argv, scriptFile); i > 0 {
+			argv[i] = "(batch script)"
+		}
+	}
+	return strings.Join(argv, " ")
+}
 
 // submit submits the job.
 func (j *batchJob) submit(ctx context.Context, c *cli.Env, script string, interpreter, argv []string) error {
@@ -342,7 +357,7 @@ func (j *batchJob) submit(ctx context.Context, c *cli.Env, script string, interp
 	if err != nil {
 		return err
 	}
-	command := slices.Concat([]string{"/bin/sh", "-c", prelude, "sbatch"}, interpreter, []string{"/dev/fd/3"}, argv)
+	command := slices.Concat([]string{"/bin/sh", "-c", prelude, "sbatch"}, interpreter, []string{scriptFile}, argv)
 	spec, err := specOf(c, j.flags, command, sentOf(parcels))
 	if err != nil {
 		return err
