@@ -19,7 +19,7 @@ type JobList struct {
 // TasksRequeued is the answer to the requeueing of tasks.
 type TasksRequeued struct {
 	Job   jobs.Job `json:"job"`
-	Tasks int      `json:"tasks"` // that run, or are about to, and are ended so that they run anew
+	Tasks int      `json:"tasks"` // that run or are about to; they are ended, and run again
 }
 
 // TasksCancelled is the answer to the cancelling of tasks.

@@ -120,7 +120,7 @@ func TestJobBelongsToItsUnixUser(t *testing.T) {
 			}
 		}
 		if change := c.change; change == 403 || change == 404 {
-			for _, verb := range []string{"/cancel", "/tasks/0/cancel"} {
+			for _, verb := range []string{"/hold", "/release", "/requeue", "/cancel", "/tasks/0/cancel"} {
 				r := s.send("POST", path+verb, nil, as(c.who))
 				if r.code != change && !(c.look == 404 && r.code == 404) {
 					t.Errorf("%s sends %s to the job of %s: %d %s", c.who, verb, c.job.Spec.Owner.Name(), r.code, r.raw)

@@ -304,8 +304,9 @@ func (o *submitFlags) checkFile(argv []string) error {
 		return cli.Usagef("with --file the commands are in the file, so %q has no use", argv[0])
 	}
 	var lost error
+	own := new(submitFlags).ofOneJob()
 	o.set.Visit(func(f *pflag.Flag) {
-		if own := new(submitFlags).ofOneJob(); own.Lookup(f.Name) != nil {
+		if own.Lookup(f.Name) != nil {
 			lost = cli.Usagef("with --file, --%s has no effect: say it in the table of a job", f.Name)
 		}
 	})

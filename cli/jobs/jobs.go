@@ -122,7 +122,7 @@ func printJobs(c *cli.Env, list []jobs.Job) {
 		rows)
 }
 
-// heldOr returns the state of a job in a list: that of one on hold, of which nothing runs, is "held".
+// heldOr returns the state of a job in a list: "held" if the job is on hold and none of its tasks runs.
 func heldOr(j *jobs.Job) cli.Cell {
 	cell := jobStateCell(j.State)
 	if j.Held && j.Running == 0 {
@@ -422,7 +422,7 @@ func cancelTasks(ctx context.Context, c *cli.Env, refs, tasks []string) error {
 	if out.Ending > 0 {
 		c.Printf("; %s still ending", countOf(out.Ending, "of them is", "of them are"))
 	}
-	if before := list.Len() - out.Tasks; before > 0 {
+	if before := out.Job.Spec.Indices().LenOf(list) - out.Tasks; before > 0 {
 		c.Printf("; %s ended or cancelled before", countOf(before, "was", "were"))
 	}
 	c.Printf("\n")

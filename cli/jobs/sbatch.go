@@ -56,58 +56,61 @@ type batchFlags struct {
 	send   []string
 }
 
+// option is an option of sbatch; its letter is known to package sbatch.
+type option struct{ name, usage string }
+
 // honoured are the options of sbatch that are kept, and what is said of each.
-func honoured() []struct{ letter, name, usage string } {
-	return []struct{ letter, name, usage string }{
-		{"a", "array", "1-9:2,20%3: one task for each index"},
-		{"b", "begin", "now+2hours, 16:00 or 2026-01-31T16:00"},
-		{"D", "chdir", "the directory of the workers to start in"},
-		{"", "comment", "it has no effect"},
-		{"C", "constraint", "attributes that the worker must have, with & between them"},
-		{"c", "cpus-per-task", "CPUs of a task"},
-		{"", "deadline", "as begin: what has not ended by then is cancelled"},
-		{"d", "dependency", "afterok:JOB:JOB,afterany:JOB,afternotok:JOB,aftercorr:JOB"},
-		{"e", "error", "a file for what it writes to stderr"},
-		{"", "export", "ALL, NONE, or names; with NAME=VALUE, too"},
-		{"G", "gpus", "2 or a100:2"},
-		{"", "gpus-per-node", "the same"},
-		{"", "gpus-per-task", "the same"},
-		{"", "gres", "gpu:2 or gpu:a100:2"},
-		{"i", "input", "a file that it reads"},
-		{"J", "job-name", "a name; capitals and other characters are replaced"},
-		{"", "kill-on-invalid-dep", "yes, as is the default here, or no"},
-		{"", "mem", "memory of a task: 4G, 500M; a bare number is MB"},
-		{"", "mem-per-cpu", "the same for each CPU"},
-		{"N", "nodes", "1"},
-		{"n", "ntasks", "1"},
-		{"", "ntasks-per-node", "1"},
-		{"", "open-mode", "append or truncate"},
-		{"o", "output", "a file for what it writes, as out-%A_%a"},
-		{"", "signal", "B:USR1@60, before the time limit"},
-		{"t", "time", "a limit: 90, 1:30:00 or 1-12"},
-		{"", "wrap", "a command of the shell, in the place of a script"},
+func honoured() []option {
+	return []option{
+		{"array", "1-9:2,20%3: one task for each index"},
+		{"begin", "now+2hours, 16:00 or 2026-01-31T16:00"},
+		{"chdir", "the directory of the workers to start in"},
+		{"comment", "it has no effect"},
+		{"constraint", "attributes that the worker must have, with & between them"},
+		{"cpus-per-task", "CPUs of a task"},
+		{"deadline", "as begin: what has not ended by then is cancelled"},
+		{"dependency", "afterok:JOB:JOB,afterany:JOB,afternotok:JOB,aftercorr:JOB"},
+		{"error", "a file for what it writes to stderr"},
+		{"export", "ALL, NONE, or names; with NAME=VALUE, too"},
+		{"gpus", "2 or a100:2"},
+		{"gpus-per-node", "the same"},
+		{"gpus-per-task", "the same"},
+		{"gres", "gpu:2 or gpu:a100:2"},
+		{"input", "a file that it reads"},
+		{"job-name", "a name; capitals and other characters are replaced"},
+		{"kill-on-invalid-dep", "yes, as is the default here, or no"},
+		{"mem", "memory of a task: 4G, 500M; a bare number is MB"},
+		{"mem-per-cpu", "the same for each CPU"},
+		{"nodes", "1"},
+		{"ntasks", "1"},
+		{"ntasks-per-node", "1"},
+		{"open-mode", "append or truncate"},
+		{"output", "a file for what it writes, as out-%A_%a"},
+		{"signal", "B:USR1@60, before the time limit"},
+		{"time", "a limit: 90, 1:30:00 or 1-12"},
+		{"wrap", "a command of the shell, in the place of a script"},
 	}
 }
 
 // switches are the options of sbatch without a value that are kept.
-func switches() []struct{ letter, name, usage string } {
-	return []struct{ letter, name, usage string }{
-		{"H", "hold", "start nothing before souk job release"},
-		{"", "parsable", "print the id alone"},
-		{"Q", "quiet", "print nothing"},
-		{"", "requeue", "it has no effect: a task is run again when its worker was lost"},
-		{"v", "verbose", "it has no effect"},
-		{"W", "wait", "wait for the end; the exit code is that of the task that failed first"},
+func switches() []option {
+	return []option{
+		{"hold", "start nothing before souk job release"},
+		{"parsable", "print the id alone"},
+		{"quiet", "print nothing"},
+		{"requeue", "it has no effect: a task is run again when its worker was lost"},
+		{"verbose", "it has no effect"},
+		{"wait", "wait for the end; the exit code is that of the task that failed first"},
 	}
 }
 
 func (b *batchFlags) register(f *pflag.FlagSet) {
 	f.SetInterspersed(false) // what follows the script is its own
 	for _, x := range honoured() {
-		f.StringP(x.name, x.letter, "", x.usage)
+		f.StringP(x.name, sbatch.Letter(x.name), "", x.usage)
 	}
 	for _, x := range switches() {
-		f.BoolP(x.name, x.letter, false, x.usage)
+		f.BoolP(x.name, sbatch.Letter(x.name), false, x.usage)
 	}
 	f.StringSliceVar(&b.ignore, "ignore", nil, "options of the script to leave out, as partition; repeatable")
 	f.StringArrayVar(&b.send, "send", nil, "a file or directory that each task finds in its directory; repeatable")
@@ -117,13 +120,8 @@ func (b *batchFlags) register(f *pflag.FlagSet) {
 func givenOptions(f *pflag.FlagSet) (out []sbatch.Option) {
 	f.Visit(func(x *pflag.Flag) {
 		o := sbatch.Option{Name: x.Name, Value: x.Value.String(), Given: true, At: sbatch.Word{Text: "--" + x.Name}}
-		is := func(list []struct{ letter, name, usage string }) bool {
-			return slices.ContainsFunc(list, func(y struct {
-				letter, name,
-				usage string
-			}) bool {
-				return y.name == x.Name
-			})
+		is := func(list []option) bool {
+			return slices.ContainsFunc(list, func(y option) bool { return y.name == x.Name })
 		}
 		if is(honoured()) || is(switches()) && o.Value == "true" {
 			out = append(out, o)

@@ -216,6 +216,14 @@ func (a Array) Missing(list Indices) (int, bool) {
 	return 0, false
 }
 
+// LenOf returns how many indices of list are in the array.
+func (a Array) LenOf(list Indices) (n int) {
+	for _, r := range list {
+		n += a.From(r.Last+1) - a.From(r.First)
+	}
+	return n
+}
+
 // String writes the indices as ParseArray reads them, without how many run at once.
 func (a Array) String() string {
 	parts := make([]string, len(a.runs))

@@ -87,6 +87,15 @@ func TestArrayIsItsSetOfIndices(t *testing.T) {
 		r := jobs.Range{First: first, Last: first + rapid.IntRange(0, 9).Draw(t, "to")}
 		inside := r.First >= a.First() && r.Last <= a.Last() &&
 			slices.ContainsFunc(all, func(i int) bool { return i >= r.First && i <= r.Last })
+		n := 0
+		for _, i := range all {
+			if i >= r.First && i <= r.Last {
+				n++
+			}
+		}
+		if got := a.LenOf(jobs.Indices{r}); got != n {
+			t.Fatalf("%s has %d of %+v, not %d", a, got, r, n)
+		}
 		if index, missing := a.Missing(jobs.Indices{r}); missing == inside || missing && in[index] {
 			t.Fatalf("of %+v %s misses %d: %t", r, a, index, missing)
 		}

@@ -346,11 +346,11 @@ func (d *Dispatcher) CancelTasks(now time.Time, id string, list Indices) (out Ta
 	if index, is := j.array.Missing(list); is {
 		return out, noTask(j, index)
 	}
-	return d.dropTasks(now, j, list), nil
+	return d.dropTasks(now, j, list, ""), nil
 }
 
-// dropTasks cancels tasks of a job.
-func (d *Dispatcher) dropTasks(now time.Time, j *job, list Indices) (out TasksCancelled) {
+// dropTasks cancels tasks of a job. why is "" if a user wants it.
+func (d *Dispatcher) dropTasks(now time.Time, j *job, list Indices, why string) (out TasksCancelled) {
 	var dropped Indices
 	for _, r := range list {
 		for i := j.array.From(r.First); i < j.array.From(r.Last+1); i++ {
@@ -374,7 +374,7 @@ func (d *Dispatcher) dropTasks(now time.Time, j *job, list Indices) (out TasksCa
 	if out.Tasks == 0 {
 		return out
 	}
-	j.dropped = j.dropped.With(dropped)
+	j.dropped, j.dropWhy = j.dropped.With(dropped), cmp.Or(why, j.dropWhy)
 	j.headDirty = true
 	d.dirty[j] = true
 	d.requeueWaiting(j)

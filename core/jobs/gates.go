@@ -164,7 +164,8 @@ func (d *Dispatcher) dropUnmatched(now time.Time, j *job, o *Outcome) {
 		}
 		list = list.Add(index)
 	}
-	d.dropTasks(now, j, list)
+	d.dropTasks(now, j, list, "tasks were cancelled that were to run after those of job "+o.Job+" with their index, "+
+		"which did not succeed")
 }
 
 // letFollow puts the tasks of other jobs into their queues that waited for one task, which has succeeded.
@@ -221,7 +222,7 @@ func (d *Dispatcher) keepDeadline(now time.Time, j *job) {
 			list = list.Add(j.array.At(i))
 		}
 	}
-	d.dropTasks(now, j, list)
+	d.dropTasks(now, j, list, "tasks were cancelled that could not have ended by the deadline, "+timeText(end))
 }
 
 // SetHold keeps the waiting tasks of a job from starting, or lets them go. Those that run go on.

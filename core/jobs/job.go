@@ -18,6 +18,7 @@ type job struct {
 	sealed    bool      // its end is durable
 	why       string    // why it was cancelled; "": it was not
 	dropped   Indices   // tasks that were cancelled one by one
+	dropWhy   string    // why, if not because a user wanted it
 	tasks     []task
 
 	counts    [cancelled + 1]int // tasks by state

@@ -39,6 +39,7 @@ type head struct {
 	Met  []int `json:"met,omitempty"`  // which of Spec.After are met
 	// Requeued are the attempts that are being ended so that their tasks run anew.
 	Requeued []Requeued `json:"requeued,omitempty"`
+	DropWhy  string     `json:"drop_why,omitempty"` // why tasks of Dropped were cancelled; "": a user wanted it
 }
 
 // Past counts attempts of one task whose results are not kept: the job was taken over.
@@ -52,7 +53,7 @@ type Past struct {
 func (j *job) encodeHead(past []Past) (raw []byte, sum uint32, err error) {
 	h := head{Spec: j.spec, Submitted: j.submitted, Cancelled: j.why, Dropped: j.dropped, Ended: j.ended,
 		Epoch: j.epoch, Heir: j.heir, Past: past, Held: j.onHold, Met: j.metDependencies(),
-		Requeued: j.requeuedAttempts()}
+		Requeued: j.requeuedAttempts(), DropWhy: j.dropWhy}
 	if raw, err = json.Marshal(h); err != nil {
 		return nil, 0, fault.Wrap(err, fault.Internal, fault.CodeJournal, "job %s cannot be written as JSON", j.id)
 	}
@@ -319,7 +320,7 @@ func decodeHead(id string, raw []byte) (*head, error) {
 func (j *job) applyHead(h *head) {
 	j.why, j.dropped, j.ended = h.Cancelled, h.Dropped, h.Ended
 	j.epoch, j.heir, j.past = h.Epoch, h.Heir, h.Past
-	j.onHold = h.Held
+	j.onHold, j.dropWhy = h.Held, h.DropWhy
 	j.setMet(h.Met)
 	j.setRequeued(h.Requeued)
 }

@@ -206,6 +206,7 @@ func (d *Dispatcher) statusOf(now time.Time, j *job, why bool) Job {
 	if why && s.Waiting > 0 && j.why == "" {
 		s.Why = d.explainWaiting(now, j)
 	}
+	s.Why = cmp.Or(s.Why, j.dropWhy)
 	return s
 }
 

@@ -1,6 +1,7 @@
 package sbatch
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -46,6 +47,17 @@ func options() map[string]known {
 		"verbose": {'v', nothing}, "wait": {'W', nothing}, "wrap": {0, value},
 	}
 }
+
+// Letter returns the letter of an option; "": it has none.
+func Letter(name string) string {
+	if k := options()[name]; k.letter != 0 {
+		return string(k.letter)
+	}
+	return ""
+}
+
+// Names lists the options that are known, in order.
+func Names() []string { return slices.Sorted(maps.Keys(options())) }
 
 // Options reads the words of a #SBATCH line or of a command line as options: up to the first word that is none, which
 // is at rest. An option of sbatch that is not known here is an error.

@@ -194,28 +194,36 @@ func stoppedTimer() *time.Timer {
 }
 
 // followTask waits for a task's exit, warns it, and ends it at its timeout or on request. souk may have been restarted
-// since it began: a warning that is due is then sent, which may be the second time.
+// since it began: a warning that is due is then sent, which may be the second time. If souk was away until the timeout
+// was over, the task is warned all the same, and has endGrace until it is ended.
 func (r *Runner) followTask(t *task, l limits) {
 	name := t.life.String()
 	late, warn := stoppedTimer(), stoppedTimer()
 	defer late.Stop()
 	defer warn.Stop()
 	l.set(r.beganAt(t), late, warn)
-	var timedOut, told bool
+	var timedOut, told, warned bool
 	evicted := ""
 	for {
 		select {
 		case <-r.ctx.Done():
 			return // it runs on, and is found at the next start
 		case l = <-t.watch:
-			if !told && !timedOut { // otherwise the timer is the grace before SIGKILL
+			if !told && !timedOut && !warned { // otherwise the timer is a grace, or is set already
 				l.set(r.beganAt(t), late, warn)
 			}
 		case <-warn.C:
-			if !told && !timedOut {
+			if !told && !timedOut && !warned {
+				warned = true
 				r.warnTask(name, l.warning.Signal)
 			}
 		case <-late.C:
+			if l.warning.Signal != "" && !told && !timedOut && !warned {
+				warned = true
+				r.warnTask(name, l.warning.Signal)
+				late.Reset(endGrace)
+				continue
+			}
 			hard := timedOut || told
 			timedOut = timedOut || !told
 			r.killTask(name, hard)

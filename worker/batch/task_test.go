@@ -16,9 +16,11 @@ import (
 type stubborn struct {
 	runtime.Runtime
 	signalled, killed chan time.Time
+	signals           []syscall.Signal // that it got
 }
 
-func (s *stubborn) Signal(context.Context, string, syscall.Signal) error {
+func (s *stubborn) Signal(_ context.Context, _ string, sig syscall.Signal) error {
+	s.signals = append(s.signals, sig)
 	s.signalled <- time.Now()
 	return nil
 }
@@ -57,6 +59,45 @@ func TestTaskTimeoutDoesNotDelayKill(t *testing.T) {
 		x.exit <- runtime.Exit{Machine: x.life.String(), Code: -1, Signal: 9, At: time.Now()}
 		synctest.Wait()
 	})
+}
+
+// TestTaskIsWarnedOnceBeforeItIsEnded: so long before its timeout, however often its limits are told; and also where souk
+// was away until the timeout was over.
+func TestTaskIsWarnedOnceBeforeItIsEnded(t *testing.T) {
+	limit := limits{time.Hour, jobs.Warning{Signal: "USR1", BeforeMS: 60_000}}
+	for name, c := range map[string]struct{ ran, warned, ended time.Duration }{
+		"from its start":        {0, 59 * time.Minute, time.Hour},
+		"souk was away shortly": {59*time.Minute + 30*time.Second, 0, 30 * time.Second},
+		"souk was away":         {2 * time.Hour, 0, endGrace},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				s := &stubborn{signalled: make(chan time.Time, 8), killed: make(chan time.Time, 8)}
+				r := NewRunner(RunnerOptions{Worker: "w1", Runtime: s})
+				r.ctx, r.host = ctx, noHost{}
+				x, begin := newTask(jobs.Life{Job: jobs.ID(1)}, -1), time.Now()
+				x.beganAt(begin.Add(-c.ran))
+				go r.followTask(x, limit)
+				warned := <-s.signalled
+				x.watch <- limit // its buyer has connected anew
+				ended, killed := <-s.signalled, <-s.killed
+				if got := warned.Sub(begin); got != c.warned {
+					t.Errorf("warned after %v, want %v", got, c.warned)
+				}
+				if got := ended.Sub(begin); got != c.ended {
+					t.Errorf("ended after %v, want %v", got, c.ended)
+				}
+				if len(s.signals) != 2 || s.signals[0] != syscall.SIGUSR1 || s.signals[1] != syscall.SIGTERM ||
+					killed.Sub(ended) != endGrace {
+					t.Errorf("it got %v, and was killed %v later", s.signals, killed.Sub(ended))
+				}
+				x.exit <- runtime.Exit{Machine: x.life.String(), Code: -1, Signal: 9, At: time.Now()}
+				synctest.Wait()
+			})
+		})
+	}
 }
 
 // TestTaskWithoutStartTimeTookNoTime: a runtime that was killed meanwhile may not know when a task began. That does not
