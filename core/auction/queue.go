@@ -1,5 +1,7 @@
 package auction
 
+import "cmp"
+
 // JobTasks is the unstarted tasks of one job. Task numbers from Next on have never been given out.
 type JobTasks struct {
 	Job       int32
@@ -100,6 +102,39 @@ func (q *TaskQueue) Take(order Order) (terms JobTasks, task int32, ok bool) {
 		return terms, 0, false
 	}
 	return q.takeFrom(q.heaps[order][0])
+}
+
+// Jobs calls visit for each job with tasks in the queue, in no order.
+func (q *TaskQueue) Jobs(visit func(job int32)) {
+	for n := range q.jobs {
+		visit(n)
+	}
+}
+
+// Best returns the job whose task is the best by remaining work, of those that fits allows; false: there is none.
+func (q *TaskQueue) Best(fits func(job int32) bool) (job int32, ok bool) {
+	var best *JobTasks
+	for _, j := range q.jobs {
+		if (best == nil || j.isBefore(best)) && fits(j.Job) {
+			best = j
+		}
+	}
+	if best == nil {
+		return 0, false
+	}
+	return best.Job, true
+}
+
+// isBefore compares jobs by remaining work, then by number, so that a run can be repeated.
+func (l *JobTasks) isBefore(o *JobTasks) bool {
+	return cmp.Or(cmp.Compare(l.rankByWork(), o.rankByWork()), cmp.Compare(l.Job, o.Job)) < 0
+}
+
+func (l *JobTasks) rankByWork() int64 {
+	if l.Long {
+		return l.rank[ByLong]
+	}
+	return l.rank[ByShort]
 }
 
 // TakeOf takes the next task of one job.

@@ -134,6 +134,23 @@ func (p *Profile) Earliest(from, duration int64, need Vector) int64 {
 	return start
 }
 
+// Until returns the first time, from a time on, at which need is not free; that time itself if it is not even then, and
+// Never if it always is.
+func (p *Profile) Until(from int64, need Vector) int64 {
+	for k, s := p.find(from); k < len(p.blocks); k, s = k+1, 0 {
+		b := p.blocks[k]
+		if b.least.covers(need) {
+			continue
+		}
+		for ; s < len(b.at); s++ {
+			if !b.step(s).covers(need) {
+				return max(from, b.at[s])
+			}
+		}
+	}
+	return Never
+}
+
 // Take takes need from what is free, from a time until another; until may be Never. What is free may go below 0.
 func (p *Profile) Take(from, until int64, need Vector) { p.change(from, until, need, -1) }
 

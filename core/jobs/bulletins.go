@@ -174,13 +174,14 @@ func (d *Dispatcher) bidAtWorkers(now time.Time, sh *shapeQueue) {
 	sh.sent, sh.stale = sh.queue.Bid(), false
 	left := int(sh.queue.Tasks())
 	if left == 0 {
-		sh.since, sh.everybody = time.Time{}, false
+		sh.since, sh.everybody, sh.rooms = time.Time{}, false, nil
 		return
 	}
 	if sh.since.IsZero() {
 		sh.since = now
 	}
-	reserved := now.Sub(sh.since) < preferFor && d.isPreferred(sh)
+	limit, reserved := d.shortestLimit(sh), sh.reservedAt(now, left)
+	preferred := now.Sub(sh.since) < preferFor && d.isPreferred(sh)
 	room := make(map[*workerState]int, len(d.inOrder))
 	total := 0
 	byRoom := slices.DeleteFunc(slices.Clone(d.inOrder), func(s *workerState) bool {
@@ -188,7 +189,7 @@ func (d *Dispatcher) bidAtWorkers(now time.Time, sh *shapeQueue) {
 			return true
 		}
 		v := s.judgeShape(sh)
-		if reserved && !sh.prefers(s) {
+		if preferred && !sh.prefers(s) {
 			return true
 		}
 		if v.Fits {
@@ -210,7 +211,8 @@ func (d *Dispatcher) bidAtWorkers(now time.Time, sh *shapeQueue) {
 			quota = left
 		}
 		if quota > 0 {
-			s.bids = append(s.bids, ShapeBid{Shape: sh.shape, Bid: sh.sent, Quota: quota})
+			s.bids = append(s.bids, ShapeBid{Shape: sh.shape, Bid: sh.sent, Quota: quota, Limit: limit,
+				Elsewhere: reserved != nil && !reserved[s]})
 		}
 	}
 }
@@ -250,14 +252,30 @@ func (d *Dispatcher) answerOffer(s *workerState, o SlotOffer) {
 	x.Back = append(x.Back, o.Offer)
 }
 
+// takeTask takes the best waiting task of a shape that an offer has the time for; false: none waits.
+func (d *Dispatcher) takeTask(sh *shapeQueue, o SlotOffer) (next auction.JobTasks, n int32, ok bool) {
+	if o.Within > 0 {
+		job, is := sh.queue.Best(func(job int32) bool {
+			limit := d.numbers[job].terms.Timeout
+			return limit > 0 && limit.Microseconds() <= o.Within
+		})
+		if !is {
+			return next, 0, false
+		}
+		return sh.queue.TakeOf(job)
+	}
+	if next, n, ok = sh.queue.Take(o.Order); !ok { // the bid that the worker knows is out of date
+		_, order, _ := auction.Choose([]auction.Bid{sh.queue.Bid()}, false, false)
+		next, n, ok = sh.queue.Take(order)
+	}
+	return next, n, ok
+}
+
 // grantTask grants the best waiting task of a shape; false: none waits.
 func (d *Dispatcher) grantTask(s *workerState, sh *shapeQueue, o SlotOffer) bool {
-	next, n, ok := sh.queue.Take(o.Order)
-	if !ok { // the bid that the worker knows is out of date
-		_, order, _ := auction.Choose([]auction.Bid{sh.queue.Bid()}, false, false)
-		if next, n, ok = sh.queue.Take(order); !ok {
-			return false
-		}
+	next, n, ok := d.takeTask(sh, o)
+	if !ok {
+		return false
 	}
 	j, i := d.numbers[next.Job], int(n)
 	t := &j.tasks[i]
@@ -279,7 +297,8 @@ func (d *Dispatcher) grantTask(s *workerState, sh *shapeQueue, o SlotOffer) bool
 func (d *Dispatcher) savePassedOver(now time.Time, s *workerState, passed []Shape) {
 	for _, shape := range passed {
 		sh := d.queueAsked(s, shape)
-		if sh == nil || sh.queue.Tasks() == 0 || d.savesForOther(now, s, sh) {
+		if sh == nil || sh.queue.Tasks() == 0 || d.savesForOther(now, s, sh) ||
+			sh.reservedAt(now, int(sh.queue.Tasks())) != nil {
 			continue
 		}
 		if sh.saver != nil && !now.After(sh.until) {

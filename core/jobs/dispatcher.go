@@ -81,6 +81,7 @@ type shapeQueue struct {
 	stale     bool         // new bulletins are needed though the bid is the same: workers may have no quota left
 	since     time.Time    // when tasks of it began to wait; zero: none waits
 	everybody bool         // the last bulletins bid at every worker that can ever hold it
+	rooms     []heardRoom  // that workers reserve for it, the soonest first
 	saver     *workerState // the worker that saves room for it; nil: none
 	until     time.Time    // when saver stops saving
 }
@@ -102,6 +103,7 @@ type workerState struct {
 	refused  map[Place]string             // places where it does not run tasks, and why
 	accounts bool                         // it keeps accounts: see Report
 	shares   map[share.Account]heardShare // of accounts with tasks that wait, or did
+	kept     time.Time                    // when it last reserved room for tasks of other buyers
 	met      bool                         // it has reported all that runs, or is to be asked for that
 }
 
@@ -142,8 +144,12 @@ type Report struct {
 	// Accounts, set with Full, says that the worker keeps accounts: its offers have the whole shape of a bid.
 	Accounts bool `json:",omitempty"`
 	Offers   []SlotOffer
-	Free     int     // slots that are neither busy nor offered
-	Passed   []Shape // shapes that have had the best bid, but no room, for passPatience
+	Free     int // slots that are neither busy nor offered
+	// Reserved is the room that is reserved for tasks of this buyer, and Kept whether some is for those of others. Both are
+	// sent now and then.
+	Reserved []Reserved `json:",omitempty"`
+	Kept     bool       `json:",omitempty"`
+	Passed   []Shape    // shapes that have had the best bid, but no room, for passPatience
 	Replies  []Reply
 	Results  []Result
 	Places   []PlaceAnswer

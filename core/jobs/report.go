@@ -37,6 +37,7 @@ func (d *Dispatcher) Report(now time.Time, r Report) {
 	for _, o := range r.Offers {
 		d.answerOffer(s, o)
 	}
+	d.hearReserved(now, s, r.Reserved, r.Kept)
 	d.savePassedOver(now, s, r.Passed)
 	d.releaseAdopted(now)
 	d.announceWork(now)

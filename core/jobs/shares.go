@@ -60,6 +60,21 @@ func (x *contest) firstOf(bids []candidate) []candidate {
 	return first
 }
 
+// turnsOf returns how bids are ordered in which they are due room: by account, then by the rank of their best task.
+func (x *contest) turnsOf(bids []candidate) func(a, b candidate) int {
+	if x == nil {
+		return func(a, b candidate) int { return cmp.Compare(a.rank(), b.rank()) }
+	}
+	clear(x.in)
+	for i := range bids {
+		x.in[bids[i].account] = true
+	}
+	levels := x.Levels(x.in)
+	return func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(levels[a.account], levels[b.account]), cmp.Compare(a.rank(), b.rank()))
+	}
+}
+
 // SetShares sets what tasks count by, and the weights of namespaces. What has begun counts as before.
 func (s *Slots) SetShares(price quota.Price, weights map[string]float64) {
 	s.price = price

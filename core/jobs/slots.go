@@ -1,13 +1,13 @@
 package jobs
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/auction"
+	"github.com/soukhq/souk/core/backfill"
 	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/core/quota"
 	"github.com/soukhq/souk/core/share"
@@ -24,6 +24,10 @@ type ShapeBid struct {
 	Shape Shape       `json:"s"`
 	Bid   auction.Bid `json:"b"`
 	Quota int         `json:"q"` // most offers that the buyer wants from this worker before its next bulletin
+	// Limit is the shortest time limit among the jobs that have tasks of this shape, in microseconds; 0: none has one.
+	Limit int64 `json:"l,omitempty"`
+	// Elsewhere says that other workers reserve room for as many tasks of this shape as wait.
+	Elsewhere bool `json:"e,omitempty"`
 }
 
 // Bulletin holds all bids of a buyer at one worker. It replaces the buyer's previous bulletin there.
@@ -36,6 +40,9 @@ type SlotOffer struct {
 	Offer
 	Shape Shape         `json:"h"`
 	Order auction.Order `json:"o,omitempty"` // in which the buyer chooses the task
+	// Within is the longest time limit that the task may have, in microseconds, as the room is reserved from then on; 0:
+	// any, or none.
+	Within int64 `json:"w,omitempty"`
 }
 
 // Slots are one worker's places for tasks. A free slot is offered to the buyer with the best bid that the worker has room
@@ -56,6 +63,9 @@ type Slots struct {
 	price    quota.Price       // what tasks count by
 	capacity cluster.Resources // of the worker
 
+	policy   backfill.Policy // what may be offered the room that is reserved, until it is used
+	reserved []reservedRoom  // by the last Offers
+
 	wants, fit []candidate // bids that may ever have room here, and those that have it now; for reuse
 }
 
@@ -68,6 +78,11 @@ type slot struct {
 	counts  bool // its task counts for account
 	account share.Account
 	part    float64 // of the worker, that its task or its offer takes
+
+	within int64             // of the offer
+	mayEnd bool              // the offered task may have a limit
+	need   cluster.Resources // of the task
+	until  time.Time         // when the task ends at the latest; zero: not known
 }
 
 // bidder is a connected buyer.
@@ -88,7 +103,8 @@ type saving struct {
 // NewSlots makes n free slots without a buyer.
 func NewSlots(n int, rules auction.Rules) *Slots {
 	s := &Slots{rules: rules, slots: make([]slot, n), buyers: map[cluster.WorkerID]*bidder{},
-		places: map[Place]PlaceAnswer{}, shares: share.NewLedger(), price: quota.DefaultPrice()}
+		places: map[Place]PlaceAnswer{}, shares: share.NewLedger(), price: quota.DefaultPrice(),
+		policy: backfill.EASY}
 	for i := n - 1; i >= 0; i-- {
 		s.freeSlot(int32(i))
 	}
@@ -96,7 +112,9 @@ func NewSlots(n int, rules auction.Rules) *Slots {
 }
 
 func (s *Slots) freeSlot(i int32) {
-	s.slots[i].Free()
+	x := &s.slots[i]
+	x.Free()
+	x.until = time.Time{}
 	s.free = append(s.free, i)
 }
 
@@ -237,18 +255,20 @@ func (s *Slots) Offers(now time.Time, rec cluster.Record) map[cluster.WorkerID][
 	if s.saved != nil && now.After(s.saved.until) {
 		s.saved = nil
 	}
-	s.capacity = rec.Capacity
+	s.capacity, s.reserved = rec.Capacity, s.reserved[:0]
 	all := s.candidates()
 	among := s.contestOf(now, all)
 	for len(s.free) > 0 {
-		who, order, ok := s.chooseBid(now, rec, all, among)
+		c, ok := s.chooseBid(now, rec, all, among)
 		if !ok {
 			break
 		}
+		who := c.candidate
 		i := s.free[len(s.free)-1]
 		s.free = s.free[:len(s.free)-1]
 		x := &s.slots[i]
 		x.offered, x.buyer, x.shape = true, who.buyer, who.bid.Shape
+		x.within, x.mayEnd = c.within, who.bid.Limit > 0
 		s.promised = s.promised.Add(x.shape.Resources())
 		x.account, x.part = x.shape.Account(), share.Worth(x.shape.Resources(), s.capacity, s.price)
 		if s.shares.Promise(now, x.account, x.part); among != nil {
@@ -258,7 +278,7 @@ func (s *Slots) Offers(now time.Time, rec cluster.Record) map[cluster.WorkerID][
 		if s.saved != nil && s.saved.isFor(who) {
 			s.saved = nil
 		}
-		out[x.buyer] = append(out[x.buyer], SlotOffer{Offer{Slot: i, Number: x.Offer}, x.shape, order})
+		out[x.buyer] = append(out[x.buyer], SlotOffer{Offer{Slot: i, Number: x.Offer}, x.shape, c.order, c.within})
 	}
 	return out
 }
@@ -290,9 +310,16 @@ func (s *Slots) candidates() (all []candidate) {
 	return all
 }
 
-// chooseBid returns the best bid that there is room for, and notes a better one that there is no room for.
-func (s *Slots) chooseBid(now time.Time, rec cluster.Record, all []candidate, among *contest) (candidate,
-	auction.Order, bool) {
+// choice is the bid that gets an offer.
+type choice struct {
+	candidate
+	order  auction.Order
+	within int64 // of the offer
+}
+
+// chooseBid returns the best bid that there is room for. If a better one has none, its room is reserved where it is known
+// when there will be some, and who needs it only until then may have it: see fillRoom.
+func (s *Slots) chooseBid(now time.Time, rec cluster.Record, all []candidate, among *contest) (c choice, ok bool) {
 	rec.Used = rec.Used.Add(s.promised)
 	wants, fit := s.wants[:0], s.fit[:0]
 	for _, c := range all {
@@ -310,9 +337,16 @@ func (s *Slots) chooseBid(now time.Time, rec cluster.Record, all []candidate, am
 		}
 	}
 	s.wants, s.fit = wants, fit
-	if first := among.firstOf(wants); len(first) > 0 {
-		best := slices.MinFunc(first, func(a, b candidate) int { return cmp.Compare(a.rank(), b.rank()) })
-		s.notePassedOver(now, best, !best.fits)
+	turns := among.turnsOf(wants)
+	if head, is := s.headOf(wants, turns); is {
+		known := false
+		if !head.fits {
+			slices.SortStableFunc(wants, turns)
+			c, known = s.fillRoom(now, &rec, head, wants)
+		}
+		if s.notePassedOver(now, head, !head.fits && !known); known {
+			return c, c.bid != nil
+		}
 	}
 	fit = among.firstOf(fit)
 	bids := make([]auction.Bid, len(fit))
@@ -320,16 +354,16 @@ func (s *Slots) chooseBid(now time.Time, rec cluster.Record, all []candidate, am
 		bids[i] = c.bid.Bid
 	}
 	if len(bids) == 0 {
-		return candidate{}, 0, false
+		return c, false
 	}
 	who, order, ok := auction.Choose(bids, false, false)
 	if ok && order == auction.ByLong && s.rules.Aged(bids, now.UnixMicro()) {
 		who, order, ok = auction.Choose(bids, false, true)
 	}
 	if !ok {
-		return candidate{}, 0, false
+		return c, false
 	}
-	return fit[who], order, true
+	return choice{candidate: fit[who], order: order}, true
 }
 
 // notePassedOver notes whether the best bid was passed over for lack of room.

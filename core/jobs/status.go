@@ -252,7 +252,7 @@ func (d *Dispatcher) explainWaiting(now time.Time, j *job) string {
 		switch v := s.judgeShape(sh); {
 		case !v.Fits:
 			clauses = append(clauses, v.Failing[0])
-		case d.savesForOther(now, s, sh):
+		case d.savesForOther(now, s, sh) || d.keepsForOthers(now, s, sh):
 			saved++
 		case s.free > 0:
 			room++
@@ -274,12 +274,14 @@ func (d *Dispatcher) explainWaiting(now time.Time, j *job) string {
 	case tasks == 0:
 		text = countNoun(here, "worker has", "workers have") + " not asked for a task yet"
 	case saved > 0:
-		text += fmt.Sprintf("; %d of them keep room for a larger task", saved)
+		text += fmt.Sprintf("; %d of them keep room for tasks that come before these", saved)
 	default:
 		text += ", as many as they take at once"
 	}
-	if more := d.explainShare(now, j); more != "" {
-		text += "; " + more
+	for _, more := range []string{d.explainRoom(now, j), d.explainShare(now, j)} {
+		if more != "" {
+			text += "; " + more
+		}
 	}
 	ahead, lots := int32(0), int32(0)
 	rank := sh.queue.Rank(j.number)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"reflect"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -114,7 +115,9 @@ type connectedBuyer struct {
 	reported *cluster.Record // as last reported on this connection; nil: not yet
 	changed  bool            // the record may have changed
 
-	sharesAt time.Time // when it was told how accounts stand
+	reserved   []jobs.Reserved // as last told, at reservedAt
+	reservedAt time.Time
+	sharesAt   time.Time // when it was told how accounts stand
 }
 
 // countHeld adds a result to those that are held, or removes it with n = -1.
@@ -288,10 +291,13 @@ func (r *Runner) messages(now time.Time, rec cluster.Record) (out []addressed) {
 				b.sharesAt = now
 			}
 		}
+		if list, others := r.slots.ReservedFor(now, id); b.tellReserved(now, list) {
+			m.Reserved, m.Kept = list, others
+		}
 		same := b.reported != nil && (!b.changed || judgedAlike(*b.reported, rec))
 		news := len(m.Offers) + len(m.Passed) + len(m.Replies) + len(m.Results) + len(m.Rivals) + len(m.Places) +
-			len(m.Shares)
-		if same && news == 0 {
+			len(m.Shares) + len(m.Reserved)
+		if same && news == 0 && !m.Kept {
 			continue
 		}
 		b.out, b.changed, b.reported = jobs.Message{}, false, &rec
@@ -299,6 +305,20 @@ func (r *Runner) messages(now time.Time, rec cluster.Record) (out []addressed) {
 		out = append(out, addressed{b.sink, m})
 	}
 	return out
+}
+
+// reservedEvery is how often a buyer is told again that room is reserved for it.
+const reservedEvery = time.Second
+
+// tellReserved reports whether a buyer is to be told which room is reserved for it: if it changes for others than it knows, or
+// it was told long ago.
+func (b *connectedBuyer) tellReserved(now time.Time, list []jobs.Reserved) bool {
+	same := slices.EqualFunc(list, b.reserved, func(x, y jobs.Reserved) bool { return x.Shape == y.Shape })
+	if same && now.Sub(b.reservedAt) < reservedEvery {
+		return false
+	}
+	b.reserved, b.reservedAt = list, now
+	return true
 }
 
 // judgedAlike reports whether two records of a worker are equal to the judge.
@@ -456,6 +476,13 @@ func taskOf(l jobs.Life, t *jobs.Terms) lifecycle.Task {
 		Want: l.Shape(), GPUKind: t.GPUKind}
 	out.Want.Named = t.Shape.Named
 	return out
+}
+
+// taskNeed returns what a task occupies, with the kind of its GPUs.
+func taskNeed(l jobs.Life, t *jobs.Terms) cluster.Resources {
+	shape := jobs.ShapeOf(l.Shape())
+	shape.GPUKind = t.GPUKind
+	return shape.Resources()
 }
 
 // Evict implements worker.Tasks.

@@ -47,6 +47,7 @@ func (r *Runner) acceptGrant(buyer cluster.WorkerID, g jobs.Grant) {
 	}
 	t := newTask(g.Life, g.Slot)
 	t.buyer = buyer
+	r.slots.Bound(g.Slot, taskNeed(g.Life, g.Terms), time.Now(), g.Terms.Timeout)
 	r.tasks[name] = t
 	r.mu.Unlock()
 	r.reportSoon()
@@ -68,6 +69,7 @@ func (r *Runner) acceptGrant(buyer cluster.WorkerID, g jobs.Grant) {
 	}
 	r.mu.Lock()
 	t.beganAt(st.StartedAt)
+	r.slots.Bound(g.Slot, taskNeed(g.Life, g.Terms), t.began, g.Terms.Timeout)
 	r.mu.Unlock()
 	r.followTask(t, limitsOf(g.Terms))
 }

@@ -1,0 +1,174 @@
+package jobs
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/auction"
+	"github.com/soukhq/souk/core/backfill"
+	"github.com/soukhq/souk/machine"
+)
+
+// Reserved is room that a worker reserves for a task of a shape.
+type Reserved struct {
+	Shape Shape `json:"s"`
+	InMS  int64 `json:"t"` // it is free in this time at the latest, by the limits of what runs
+}
+
+// reservedRoom is a Reserved for a buyer.
+type reservedRoom struct {
+	buyer cluster.WorkerID
+	shape Shape
+	at    int64 // microseconds
+}
+
+// SetBackfill says what may have the room that is reserved, until it is used. Under backfill.FCFS nothing may.
+func (s *Slots) SetBackfill(p backfill.Policy) { s.policy = p }
+
+// Bound tells what the task of a busy slot occupies, and until when at the latest. A limit of 0 is none.
+func (s *Slots) Bound(i int32, need cluster.Resources, began time.Time, limit time.Duration) {
+	if i < 0 || !s.slots[i].Busy {
+		return
+	}
+	x := &s.slots[i]
+	if x.need, x.until = need, (time.Time{}); limit > 0 {
+		x.until = began.Add(limit)
+	}
+}
+
+// ReservedFor lists the room that is reserved for a buyer's tasks by the last Offers, and reports whether some is for
+// those of others.
+func (s *Slots) ReservedFor(now time.Time, buyer cluster.WorkerID) (out []Reserved, others bool) {
+	for _, r := range s.reserved {
+		if r.buyer != buyer {
+			others = true
+		} else if !slices.ContainsFunc(out, func(x Reserved) bool { return x.Shape == r.shape }) {
+			out = append(out, Reserved{r.shape, max(0, r.at-now.UnixMicro()) / 1000})
+		}
+	}
+	return out, others
+}
+
+// headOf returns the bid that is due room first: the one that room is saved for, or else the first by turns, but for
+// those that have none here and have it reserved elsewhere. false: there is none.
+func (s *Slots) headOf(bids []candidate, turns func(a, b candidate) int) (head candidate, is bool) {
+	for _, c := range bids {
+		switch {
+		case s.saved != nil && !s.saved.isFor(c), s.saved == nil && !c.fits && c.bid.Elsewhere:
+		case !is || turns(c, head) < 0:
+			head, is = c, true
+		}
+	}
+	return head, is
+}
+
+// fillRoom reserves room for the head, which has none now, and returns a bid that delays it not: what ends in time, or
+// needs none of its room. Under conservative backfill it delays none of those before it in the sorted list either.
+// known is false if it is not known when there is room for the head. If no bid is returned there is none, or it will be
+// known in a moment when there is room.
+func (s *Slots) fillRoom(now time.Time, rec *cluster.Record, head candidate, sorted []candidate) (c choice, known bool) {
+	f, pending := s.foresee(now, rec)
+	if f == nil {
+		return c, false
+	}
+	if !f.reserve(s, head) {
+		return c, pending
+	}
+	if s.policy == backfill.FCFS {
+		return c, true
+	}
+	for _, x := range sorted {
+		if x.buyer == head.buyer && x.bid == head.bid {
+			continue
+		}
+		if within, fits := f.within(x); x.fits && fits {
+			order := auction.ByShort
+			if x.bid.Bid.Long < x.bid.Bid.Short {
+				order = auction.ByLong
+			}
+			return choice{x, order, within}, true
+		}
+		if s.policy == backfill.Conservative && !x.bid.Elsewhere {
+			f.reserve(s, x)
+		}
+	}
+	return c, true
+}
+
+// foresight is what is free of a worker over time, in microseconds, by the limits of what runs.
+type foresight struct {
+	*backfill.Profile
+	now   int64
+	kinds []string // named resources that are GPUs of a kind
+}
+
+// foresee returns what is free over time; nil: it is not known when anything that runs ends. pending: there are offers
+// whose tasks may have limits.
+func (s *Slots) foresee(now time.Time, rec *cluster.Record) (f *foresight, pending bool) {
+	known := false
+	for i := range s.slots {
+		x := &s.slots[i]
+		known = known || !x.until.IsZero() || x.offered && x.within > 0
+		pending = pending || x.offered && x.within == 0 && x.mayEnd
+	}
+	if !known && !pending {
+		return nil, false
+	}
+	f = &foresight{now: now.UnixMicro()}
+	for _, name := range slices.Sorted(maps.Keys(rec.Capacity.Named)) {
+		if strings.HasPrefix(name, machine.GPUKindPrefix) {
+			f.kinds = append(f.kinds, name)
+		}
+	}
+	f.Profile = backfill.NewProfile(f.now, f.vector(int64(len(s.free)), rec.Capacity.Sub(rec.Used)))
+	for i := range s.slots {
+		switch x := &s.slots[i]; {
+		case x.offered && x.within > 0:
+			f.Release(f.now+x.within, backfill.Never, f.vector(1, x.shape.Resources()))
+		case x.Busy && !x.until.IsZero(): // what runs for longer is being ended
+			f.Release(max(f.now+1, x.until.UnixMicro()), backfill.Never, f.vector(1, x.need))
+		}
+	}
+	return f, pending
+}
+
+// vector returns slots and resources as a vector.
+func (f *foresight) vector(slots int64, r cluster.Resources) backfill.Vector {
+	v := append(make(backfill.Vector, 0, 4+len(f.kinds)), slots, r.CPU, r.Memory, r.GPU)
+	for _, name := range f.kinds {
+		v = append(v, r.Named[name])
+	}
+	return v
+}
+
+// reserve reserves the earliest room for a task of a bid; false: it is not known when there is any.
+func (f *foresight) reserve(s *Slots, c candidate) bool {
+	need, long := f.vector(1, c.bid.Shape.Resources()), int64(backfill.Never)
+	if c.bid.Limit > 0 {
+		long = c.bid.Limit
+	}
+	at := f.Earliest(f.now, long, need)
+	if at == backfill.Never {
+		return false
+	}
+	until := int64(backfill.Never)
+	if long < backfill.Never-at {
+		until = at + long
+	}
+	f.Take(at, until, need)
+	s.reserved = append(s.reserved, reservedRoom{c.buyer, c.bid.Shape, at})
+	return true
+}
+
+// within returns how long a task of a bid may run from now on, in microseconds, 0 for any time; false: it would have to
+// end sooner than any of them does.
+func (f *foresight) within(c candidate) (within int64, ok bool) {
+	until := f.Until(f.now, f.vector(1, c.bid.Shape.Resources()))
+	if until == backfill.Never {
+		return 0, true
+	}
+	return until - f.now, c.bid.Limit > 0 && c.bid.Limit <= until-f.now
+}
