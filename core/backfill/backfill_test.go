@@ -213,6 +213,15 @@ func TestProfileEqualsAnArray(t *testing.T) {
 			if got := p.Earliest(from, duration, need); got != want {
 				t.Fatalf("%v is free for %d from %d at %d, not %d", need, duration, from, want, got)
 			}
+			want = backfill.Never
+			for i := horizon; i >= int(from); i-- {
+				if free[i][0] < need[0] || free[i][1] < need[1] {
+					want = int64(i)
+				}
+			}
+			if got := p.Until(from, need); got != want {
+				t.Fatalf("%v is free from %d until %d, not %d", need, from, want, got)
+			}
 		}
 	})
 }

@@ -174,7 +174,7 @@ func (d *Dispatcher) bidAtWorkers(now time.Time, sh *shapeQueue) {
 	sh.sent, sh.stale = sh.queue.Bid(), false
 	left := int(sh.queue.Tasks())
 	if left == 0 {
-		sh.since, sh.everybody, sh.rooms = time.Time{}, false, nil
+		sh.since, sh.everybody, sh.reserved = time.Time{}, false, nil
 		return
 	}
 	if sh.since.IsZero() {

@@ -77,13 +77,13 @@ type shapeQueue struct {
 	request   placement.Request     // of a task of it
 	preferred []cluster.Requirement // of a worker
 	queue     *auction.TaskQueue
-	sent      auction.Bid  // the bid in the last bulletins
-	stale     bool         // new bulletins are needed though the bid is the same: workers may have no quota left
-	since     time.Time    // when tasks of it began to wait; zero: none waits
-	everybody bool         // the last bulletins bid at every worker that can ever hold it
-	rooms     []heardRoom  // that workers reserve for it, the soonest first
-	saver     *workerState // the worker that saves room for it; nil: none
-	until     time.Time    // when saver stops saving
+	sent      auction.Bid        // the bid in the last bulletins
+	stale     bool               // new bulletins are needed though the bid is the same: workers may have no quota left
+	since     time.Time          // when tasks of it began to wait; zero: none waits
+	everybody bool               // the last bulletins bid at every worker that can ever hold it
+	reserved  []heardReservation // by workers for tasks of it, the soonest first
+	saver     *workerState       // the worker that saves room for it; nil: none
+	until     time.Time          // when saver stops saving
 }
 
 // workerState is what the dispatcher knows of one worker.

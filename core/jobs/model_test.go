@@ -92,7 +92,9 @@ func (p *peer) report() {
 	p.out = jobs.Report{}
 	r.Worker, r.Record = p.id, p.sell.Record(p.w.now)
 	r.Offers, r.Passed = p.slots.Offers(p.w.now, r.Record)[buyer], p.slots.PassedOver(p.w.now, buyer)
-	r.Free = p.slots.NumFree()
+	if r.Free = p.slots.NumFree(); p.accounts {
+		r.Reserved, r.Kept = p.slots.ReservedFor(p.w.now, buyer)
+	}
 	p.w.dispatcher.Report(p.w.now, r)
 }
 
@@ -126,7 +128,8 @@ func (p *peer) obey(o *jobs.Orders) {
 		b := jobs.Bulletin{Bids: slices.Clone(o.Bulletin.Bids)}
 		for i := range b.Bids {
 			if !p.accounts { // it does not read what it does not know
-				b.Bids[i].Shape.Namespace, b.Bids[i].Shape.Owner = "", ""
+				x := &b.Bids[i]
+				x.Shape.Namespace, x.Shape.Owner, x.Limit, x.Elsewhere = "", "", 0, false
 			}
 		}
 		p.slots.Hear(buyer, &b)
@@ -174,6 +177,7 @@ func (p *peer) granted(g jobs.Grant) {
 	if answer == auction.Accept {
 		p.w.started[name]++
 		p.running[name], p.at[name] = g.Life, g.Slot
+		p.slots.Bound(g.Slot, g.Life.Shape(), p.w.now, g.Terms.Timeout)
 	}
 }
 

@@ -20,6 +20,7 @@ func drawSpec(t *rapid.T, now time.Time, earlier []string) jobs.Spec {
 		Retries: rapid.IntRange(0, 2).Draw(t, "retries"), EstimateMS: rapid.Int64Range(0, 30_000).Draw(t, "estimate"),
 		Priority:  rapid.SampledFrom([]jobs.Priority{"", jobs.High, jobs.Low}).Draw(t, "priority"),
 		Namespace: rapid.SampledFrom([]string{"", "", "ml", "web"}).Draw(t, "namespace")}
+	s.TimeoutMS = rapid.SampledFrom([]int64{0, 0, 5_000, 20_000}).Draw(t, "limit")
 	if rapid.Bool().Draw(t, "bounded") {
 		n := rapid.IntRange(0, 3).Draw(t, "max fails")
 		s.MaxFails = &n

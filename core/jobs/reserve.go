@@ -18,8 +18,8 @@ type Reserved struct {
 	InMS  int64 `json:"t"` // it is free in this time at the latest, by the limits of what runs
 }
 
-// reservedRoom is a Reserved for a buyer.
-type reservedRoom struct {
+// reservation is a Reserved for a buyer.
+type reservation struct {
 	buyer cluster.WorkerID
 	shape Shape
 	at    int64 // microseconds
@@ -65,11 +65,12 @@ func (s *Slots) headOf(bids []candidate, turns func(a, b candidate) int) (head c
 	return head, is
 }
 
-// fillRoom reserves room for the head, which has none now, and returns a bid that delays it not: what ends in time, or
+// backfillBehind reserves room for the head, which has none now, and returns a bid that delays it not: what ends in time, or
 // needs none of its room. Under conservative backfill it delays none of those before it in the sorted list either.
 // known is false if it is not known when there is room for the head. If no bid is returned there is none, or it will be
 // known in a moment when there is room.
-func (s *Slots) fillRoom(now time.Time, rec *cluster.Record, head candidate, sorted []candidate) (c choice, known bool) {
+func (s *Slots) backfillBehind(now time.Time, rec *cluster.Record, head candidate, sorted []candidate) (c choice,
+	known bool) {
 	f, pending := s.foresee(now, rec)
 	if f == nil {
 		return c, false
@@ -92,7 +93,9 @@ func (s *Slots) fillRoom(now time.Time, rec *cluster.Record, head candidate, sor
 			return choice{x, order, within}, true
 		}
 		if s.policy == backfill.Conservative && !x.bid.Elsewhere {
-			f.reserve(s, x)
+			for range x.bid.Shape.timesIn(s.capacity, min(x.bid.Quota, len(s.slots))) {
+				f.reserve(s, x)
+			}
 		}
 	}
 	return c, true
@@ -159,7 +162,7 @@ func (f *foresight) reserve(s *Slots, c candidate) bool {
 		until = at + long
 	}
 	f.Take(at, until, need)
-	s.reserved = append(s.reserved, reservedRoom{c.buyer, c.bid.Shape, at})
+	s.reserved = append(s.reserved, reservation{c.buyer, c.bid.Shape, at})
 	return true
 }
 

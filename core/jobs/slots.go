@@ -40,14 +40,14 @@ type SlotOffer struct {
 	Offer
 	Shape Shape         `json:"h"`
 	Order auction.Order `json:"o,omitempty"` // in which the buyer chooses the task
-	// Within is the longest time limit that the task may have, in microseconds, as the room is reserved from then on; 0:
-	// any, or none.
+	// Within is the longest time limit that the task may have, in microseconds, as the room is reserved from then on;
+	// 0: any, or none.
 	Within int64 `json:"w,omitempty"`
 }
 
-// Slots are one worker's places for tasks. A free slot is offered to the buyer with the best bid that the worker has room
-// for, of the accounts that have used the least of their shares here (package share). The buyer grants it a task or gives
-// it back. Slots may be used by one goroutine at a time.
+// Slots are one worker's places for tasks. A free slot is offered to the buyer with the best bid that the worker has
+// room for, of the accounts that have used the least of their shares here (package share). The buyer grants it a task
+// or gives it back. Slots may be used by one goroutine at a time.
 //
 // The room of an offer counts as used until the buyer answers, so two buyers are never offered the same room.
 type Slots struct {
@@ -64,7 +64,7 @@ type Slots struct {
 	capacity cluster.Resources // of the worker
 
 	policy   backfill.Policy // what may be offered the room that is reserved, until it is used
-	reserved []reservedRoom  // by the last Offers
+	reserved []reservation   // by the last Offers
 
 	wants, fit []candidate // bids that may ever have room here, and those that have it now; for reuse
 }
@@ -317,8 +317,8 @@ type choice struct {
 	within int64 // of the offer
 }
 
-// chooseBid returns the best bid that there is room for. If a better one has none, its room is reserved where it is known
-// when there will be some, and who needs it only until then may have it: see fillRoom.
+// chooseBid returns the best bid that there is room for. If a better one has none, its room is reserved where it is
+// known when there will be some, and who needs it only until then may have it: see backfillBehind.
 func (s *Slots) chooseBid(now time.Time, rec cluster.Record, all []candidate, among *contest) (c choice, ok bool) {
 	rec.Used = rec.Used.Add(s.promised)
 	wants, fit := s.wants[:0], s.fit[:0]
@@ -342,7 +342,7 @@ func (s *Slots) chooseBid(now time.Time, rec cluster.Record, all []candidate, am
 		known := false
 		if !head.fits {
 			slices.SortStableFunc(wants, turns)
-			c, known = s.fillRoom(now, &rec, head, wants)
+			c, known = s.backfillBehind(now, &rec, head, wants)
 		}
 		if s.notePassedOver(now, head, !head.fits && !known); known {
 			return c, c.bid != nil

@@ -278,7 +278,7 @@ func (d *Dispatcher) explainWaiting(now time.Time, j *job) string {
 	default:
 		text += ", as many as they take at once"
 	}
-	for _, more := range []string{d.explainRoom(now, j), d.explainShare(now, j)} {
+	for _, more := range []string{d.explainReservation(now, j), d.explainShare(now, j)} {
 		if more != "" {
 			text += "; " + more
 		}
