@@ -18,6 +18,7 @@ import (
 
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/backfill"
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/fleet/buyers"
 	"github.com/soukhq/souk/fleet/find"
@@ -72,6 +73,7 @@ type Options struct {
 	// Reserve keeps spare room on the disk of Dir, so that the process can go on when the disk is full.
 	Reserve    bool
 	AllowRoot  bool            // machines may run as root
+	Backfill   backfill.Policy // what tasks may have reserved room until it is used
 	UnixUsers  *unixuser.Users // whom tasks may run as; nil: nobody
 	Sized      bool            // new volumes have an enforced size
 	DecisionMB int64           // size of the decision log; 0: no log

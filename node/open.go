@@ -147,7 +147,8 @@ func (n *Node) newRunner(w *Worker, r Runtime) (*batch.Runner, error) {
 		return nil, err
 	}
 	o := batch.RunnerOptions{Worker: w.ID, Runtime: r, Log: n.o.Log, Users: n.o.UnixUsers, Sent: n.sent, Kept: files,
-		SharesFile: filepath.Join(w.Dir, workerShares), Secrets: openForTask(n.catalog.Secrets.OpenNamed)}
+		SharesFile: filepath.Join(w.Dir, workerShares), Secrets: openForTask(n.catalog.Secrets.OpenNamed),
+		Backfill: n.o.Backfill}
 	if n.o.Member != nil {
 		o.Removed = n.o.Member.IsRemoved
 	}

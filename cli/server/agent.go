@@ -217,6 +217,10 @@ func openAgent(ctx context.Context, o *agentFlags, dir string, knobs gossip.Knob
 	if err != nil {
 		return nil, err
 	}
+	policy, err := o.offer.policy()
+	if err != nil {
+		return nil, err
+	}
 	a = &agent{dir: dir}
 	if a.m, err = openMember(dir, o, knobs, log, listen, left); err != nil {
 		return nil, err
@@ -249,6 +253,7 @@ func openAgent(ctx context.Context, o *agentFlags, dir string, knobs gossip.Knob
 		ctx,
 		node.Options{Dir: dir, Token: token, Region: cluster.Region(o.Region), Workers: []node.Worker{a.plan}, Log: log,
 			DNS: a.dns, DecisionMB: o.DecisionMB, AllowRoot: o.offer.allowRoot, UnixUsers: a.doors.users, Member: a.m,
+			Backfill:   policy,
 			Containers: a.containers.how, Sized: sized, Proxy: a.requests.how,
 			Build: cli.ThisBuild(), Grace: shutdownGrace, Reserve: true, Devices: o.offer.found(ctx, log),
 			KeepToken: func(token string) error { return keepToken(dir, token) }},

@@ -115,6 +115,10 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 	if err != nil {
 		return err
 	}
+	policy, err := o.offer.policy()
+	if err != nil {
+		return err
+	}
 	warnMemory(c, o.memory)
 	if c.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(ownCores(runtime.GOMAXPROCS(0), len(plans)))
@@ -135,7 +139,7 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 	n, err := node.New(
 		ctx,
 		node.Options{Dir: dir, Token: token, Region: cluster.Region(o.region), Workers: plans, Log: log,
-			AllowRoot: o.offer.allowRoot, UnixUsers: doors.users, Containers: containers.how, Sized: sized,
+			AllowRoot: o.offer.allowRoot, Backfill: policy, UnixUsers: doors.users, Containers: containers.how, Sized: sized,
 			Proxy:      requests.how,
 			DecisionMB: o.decisionMB, Build: cli.ThisBuild(), Grace: shutdownGrace, Reserve: true,
 			Devices: o.offer.found(ctx, log)},

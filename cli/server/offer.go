@@ -15,6 +15,7 @@ import (
 
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/backfill"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime/devices"
@@ -33,6 +34,7 @@ type offerFlags struct {
 	extras   []string
 	cdi      []string
 	cdiHooks bool
+	backfill string
 
 	allowRoot bool
 }
@@ -47,6 +49,9 @@ func (o *offerFlags) add(f *pflag.FlagSet) {
 	f.Float64Var(&o.promise, "promise-limit", 0,
 		"how many times its room each worker would use if all were awake that requests may wake, before it takes no "+
 			"more of those; 0: no limit")
+	f.StringVar(&o.backfill, "backfill", backfill.EASY.String(),
+		"which tasks may have the room that is reserved for one that goes first, until it is used: easy: those that do "+
+			"not delay that one; conservative: those that delay none before them; fcfs: none")
 	f.BoolVar(&o.allowRoot, "allow-root", false,
 		"let machines be root where they ask for it (souk run --user root); each has a user of its own otherwise")
 	f.StringArrayVar(&o.extras, "extra", nil,
@@ -65,6 +70,15 @@ const maxGPUs = devices.Most
 
 // noGPUs is the value of --gpu that offers none.
 const noGPUs = "none"
+
+// policy returns the policy of --backfill.
+func (o *offerFlags) policy() (backfill.Policy, error) {
+	p, err := backfill.ParsePolicy(o.backfill)
+	if err != nil {
+		return p, cli.Usagef("--backfill is easy, conservative or fcfs, not %q", o.backfill)
+	}
+	return p, nil
+}
 
 // none reports whether found devices must not be granted.
 func (o *offerFlags) none() bool { return slices.Equal(o.gpus, []string{noGPUs}) }

@@ -112,10 +112,10 @@ func (q *TaskQueue) Jobs(visit func(job int32)) {
 }
 
 // Best returns the job whose task is the best by remaining work, of those that fits allows; false: there is none.
-func (q *TaskQueue) Best(fits func(job int32) bool) (job int32, ok bool) {
+func (q *TaskQueue) Best(fits func(job int32, rank int64) bool) (job int32, ok bool) {
 	var best *JobTasks
 	for _, j := range q.jobs {
-		if (best == nil || j.isBefore(best)) && fits(j.Job) {
+		if (best == nil || j.isBefore(best)) && fits(j.Job, j.rankByWork()) {
 			best = j
 		}
 	}

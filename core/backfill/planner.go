@@ -13,16 +13,16 @@ type Policy int
 
 // The policies.
 const (
-	FCFS         Policy = iota // none
-	EASY                       // those that do not delay the first job of the queue, by the estimates
+	EASY         Policy = iota // those that do not delay the first job of the queue, by the estimates
+	FCFS                       // none
 	Conservative               // those that delay no job in front of them, by the estimates
 )
 
-func (p Policy) String() string { return [...]string{"fcfs", "easy", "conservative"}[p] }
+func (p Policy) String() string { return [...]string{"easy", "fcfs", "conservative"}[p] }
 
 // ParsePolicy reads a policy's name.
 func ParsePolicy(name string) (Policy, error) {
-	for p := FCFS; p <= Conservative; p++ {
+	for p := EASY; p <= Conservative; p++ {
 		if strings.EqualFold(name, p.String()) {
 			return p, nil
 		}

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -25,7 +26,7 @@ type reservation struct {
 	at    int64 // microseconds
 }
 
-// SetBackfill says what may have the room that is reserved, until it is used. Under backfill.FCFS nothing may.
+// SetBackfill says what may have the room that is reserved, until it is used. Without a call it is backfill.EASY.
 func (s *Slots) SetBackfill(p backfill.Policy) { s.policy = p }
 
 // Bound tells what the task of a busy slot occupies, and until when at the latest. A limit of 0 is none.
@@ -54,11 +55,11 @@ func (s *Slots) ReservedFor(now time.Time, buyer cluster.WorkerID) (out []Reserv
 
 // headOf returns the bid that is due room first: the one that room is saved for, or else the first by turns, but for
 // those that have none here and have it reserved elsewhere. false: there is none.
-func (s *Slots) headOf(bids []candidate, turns func(a, b candidate) int) (head candidate, is bool) {
+func (s *Slots) headOf(bids []candidate, order turns) (head candidate, is bool) {
 	for _, c := range bids {
 		switch {
 		case s.saved != nil && !s.saved.isFor(c), s.saved == nil && !c.fits && c.bid.Elsewhere:
-		case !is || turns(c, head) < 0:
+		case !is || order.compare(c, head) < 0:
 			head, is = c, true
 		}
 	}
@@ -75,7 +76,7 @@ func (s *Slots) backfillBehind(now time.Time, rec *cluster.Record, head candidat
 	if f == nil {
 		return c, false
 	}
-	if !f.reserve(s, head) {
+	if !s.reserve(f, head) {
 		return c, pending
 	}
 	if s.policy == backfill.FCFS {
@@ -90,15 +91,68 @@ func (s *Slots) backfillBehind(now time.Time, rec *cluster.Record, head candidat
 			if x.bid.Bid.Long < x.bid.Bid.Short {
 				order = auction.ByLong
 			}
-			return choice{x, order, within}, true
+			before := int64(math.MinInt64)
+			if x.account == head.account {
+				before = head.rank()
+			}
+			return choice{x, order, within, before}, true
 		}
 		if s.policy == backfill.Conservative && !x.bid.Elsewhere {
 			for range x.bid.Shape.timesIn(s.capacity, min(x.bid.Quota, len(s.slots))) {
-				f.reserve(s, x)
+				s.reserve(f, x)
 			}
 		}
 	}
 	return c, true
+}
+
+// reserve reserves the earliest room for a task of a bid; false: it is not known when there is any.
+func (s *Slots) reserve(f *foresight, c candidate) bool {
+	at, known := f.reserve(c)
+	if known {
+		s.reserved = append(s.reserved, reservation{c.buyer, c.bid.Shape, at})
+	}
+	return known
+}
+
+// bound is the first of those bids that have no room now, and how other accounts compare to its account.
+type bound struct {
+	candidate
+	is     bool
+	levels []int // by account: -1 if it goes before, 0 if it goes by rank; nil: there is one account
+}
+
+// boundBy returns the first of the bids that have no room here, nor have any reserved elsewhere.
+func (s *Slots) boundBy(bids []candidate, order turns) (b bound) {
+	for _, c := range bids {
+		if !c.fits && !c.bid.Elsewhere && (!b.is || order.compare(c, b.candidate) < 0) {
+			b.candidate, b.is = c, true
+		}
+	}
+	if b.is && order != nil {
+		b.levels = make([]int, len(order))
+		for i := range b.levels {
+			b.levels[i] = order.compareAccounts(candidate{account: i}, b.candidate)
+		}
+	}
+	return b
+}
+
+// boundOffer bounds the offer to the bid that goes first by the first of those behind it that have no room. For the buyer
+// may have worse tasks of this shape than its bid says, or has given out the best one by now: those must end in time.
+func (s *Slots) boundOffer(now time.Time, rec *cluster.Record, c *choice, b bound) {
+	if !b.is || b.levels != nil && b.levels[c.account] < 0 {
+		return // all tasks of its account go before that bid
+	}
+	f, _ := s.foresee(now, rec)
+	if f == nil {
+		return
+	}
+	if _, known := f.reserve(b.candidate); known {
+		if until := f.Until(f.now, f.vector(1, c.bid.Shape.Resources())); until != backfill.Never {
+			c.within, c.before = max(1, until-f.now), b.rank()
+		}
+	}
 }
 
 // foresight is what is free of a worker over time, in microseconds, by the limits of what runs.
@@ -147,23 +201,21 @@ func (f *foresight) vector(slots int64, r cluster.Resources) backfill.Vector {
 	return v
 }
 
-// reserve reserves the earliest room for a task of a bid; false: it is not known when there is any.
-func (f *foresight) reserve(s *Slots, c candidate) bool {
+// reserve takes the earliest room for a task of a bid, and returns when that is; false: it is not known.
+func (f *foresight) reserve(c candidate) (at int64, known bool) {
 	need, long := f.vector(1, c.bid.Shape.Resources()), int64(backfill.Never)
 	if c.bid.Limit > 0 {
 		long = c.bid.Limit
 	}
-	at := f.Earliest(f.now, long, need)
-	if at == backfill.Never {
-		return false
+	if at = f.Earliest(f.now, long, need); at == backfill.Never {
+		return at, false
 	}
 	until := int64(backfill.Never)
 	if long < backfill.Never-at {
 		until = at + long
 	}
 	f.Take(at, until, need)
-	s.reserved = append(s.reserved, reservation{c.buyer, c.bid.Shape, at})
-	return true
+	return at, true
 }
 
 // within returns how long a task of a bid may run from now on, in microseconds, 0 for any time; false: it would have to

@@ -186,7 +186,8 @@ func TestReservedRoomIsThereInTime(t *testing.T) {
 				again = len(offers) > 0
 				for _, o := range offers {
 					limit := time.Duration(waits[o.Shape].Limit) * time.Microsecond
-					if o.Within > 0 && (limit == 0 || limit.Microseconds() > o.Within) {
+					if worse := waits[o.Shape].Bid.Short > o.Before; worse && o.Within > 0 && (limit == 0 ||
+						limit.Microseconds() > o.Within) {
 						t.Fatalf("%+v is offered to tasks with a limit of %v", o, limit)
 					}
 					s.begin(t, o, limit)
@@ -292,6 +293,49 @@ func TestOneWorkerReservesRoomForOneTask(t *testing.T) {
 		if why := states[large].Why; !strings.Contains(why, "room for it is reserved on worker "+
 			string(reserving()[0].id)+", and is free in 59s at the latest") {
 			t.Error(why)
+		}
+		w.drain(0)
+	})
+}
+
+// TestWorseTasksOfABidAreBoundToo: short tasks whose job has learned how short they are go before a large one that
+// waits; a task of the same shape that does not, and would not end in time, waits behind it.
+func TestWorseTasksOfABidAreBoundToo(t *testing.T) {
+	scene(t, 1, 8, func(t *rapid.T, w *world) {
+		w.workers[0].accounts = true
+		w.workers[0].connect()
+		small := jobs.Spec{CPUKind: "performance", CPUs: 1, MemoryMB: 64, TimeoutMS: 60_000}
+		w.submit(1, settled(t, small))
+		large := w.submit(2, settled(t, jobs.Spec{CPUKind: "performance", CPUs: 4, MemoryMB: 64}))
+		late, short := small, small
+		late.TimeoutMS, late.Priority, short.TimeoutMS, short.EstimateMS, short.Last = 0, jobs.Low, 20_000, 1, 9
+		if rapid.Bool().Draw(t, "it has a limit") {
+			late.TimeoutMS = 61_000
+		}
+		waits := w.submit(3, settled(t, late))
+		id := w.submit(4, settled(t, short))
+		for range 30 {
+			for _, p := range w.workers {
+				for _, l := range inOrder(p.running) {
+					if l.Job == id {
+						p.end(l, 0)
+						p.report()
+					}
+				}
+			}
+			w.now = w.now.Add(100 * time.Millisecond)
+			w.dispatcher.Open(w.now)
+			w.obey()
+			w.flush()()
+		}
+		if j, _ := w.dispatcher.Status(w.now, id); j.State != jobs.Succeeded {
+			t.Errorf("what is short and goes first: %+v", j)
+		}
+		if j, _ := w.dispatcher.Status(w.now, waits); j.Running > 0 {
+			t.Error("a task began that would end too late for the large one")
+		}
+		if j, _ := w.dispatcher.Status(w.now, large); j.Running > 0 {
+			t.Error("the large one began without room")
 		}
 		w.drain(0)
 	})

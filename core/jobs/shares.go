@@ -60,19 +60,31 @@ func (x *contest) firstOf(bids []candidate) []candidate {
 	return first
 }
 
-// turnsOf returns how bids are ordered in which they are due room: by account, then by the rank of their best task.
-func (x *contest) turnsOf(bids []candidate) func(a, b candidate) int {
+// turns is the order in which bids are due room: by account, then by the rank of their best task. It holds the level of
+// each account; nil: there is one account.
+type turns []int
+
+// turnsOf returns the order of some bids. It is valid until the next call of this or of firstOf.
+func (x *contest) turnsOf(bids []candidate) turns {
 	if x == nil {
-		return func(a, b candidate) int { return cmp.Compare(a.rank(), b.rank()) }
+		return nil
 	}
 	clear(x.in)
 	for i := range bids {
 		x.in[bids[i].account] = true
 	}
-	levels := x.Levels(x.in)
-	return func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(levels[a.account], levels[b.account]), cmp.Compare(a.rank(), b.rank()))
+	return x.Levels(x.in)
+}
+
+func (t turns) compare(a, b candidate) int {
+	return cmp.Or(t.compareAccounts(a, b), cmp.Compare(a.rank(), b.rank()))
+}
+
+func (t turns) compareAccounts(a, b candidate) int {
+	if t == nil {
+		return 0
 	}
+	return cmp.Compare(t[a.account], t[b.account])
 }
 
 // SetShares sets what tasks count by, and the weights of namespaces. What has begun counts as before.

@@ -43,6 +43,9 @@ type SlotOffer struct {
 	// Within is the longest time limit that the task may have, in microseconds, as the room is reserved from then on;
 	// 0: any, or none.
 	Within int64 `json:"w,omitempty"`
+	// Before is the rank by remaining work up to which a task's limit does not matter, as it goes before that for which
+	// the room is reserved.
+	Before int64 `json:"r,omitempty"`
 }
 
 // Slots are one worker's places for tasks. A free slot is offered to the buyer with the best bid that the worker has
@@ -103,8 +106,7 @@ type saving struct {
 // NewSlots makes n free slots without a buyer.
 func NewSlots(n int, rules auction.Rules) *Slots {
 	s := &Slots{rules: rules, slots: make([]slot, n), buyers: map[cluster.WorkerID]*bidder{},
-		places: map[Place]PlaceAnswer{}, shares: share.NewLedger(), price: quota.DefaultPrice(),
-		policy: backfill.EASY}
+		places: map[Place]PlaceAnswer{}, shares: share.NewLedger(), price: quota.DefaultPrice()}
 	for i := n - 1; i >= 0; i-- {
 		s.freeSlot(int32(i))
 	}
@@ -278,7 +280,8 @@ func (s *Slots) Offers(now time.Time, rec cluster.Record) map[cluster.WorkerID][
 		if s.saved != nil && s.saved.isFor(who) {
 			s.saved = nil
 		}
-		out[x.buyer] = append(out[x.buyer], SlotOffer{Offer{Slot: i, Number: x.Offer}, x.shape, c.order, c.within})
+		out[x.buyer] = append(out[x.buyer], SlotOffer{Offer{Slot: i, Number: x.Offer}, x.shape, c.order, c.within,
+			c.before})
 	}
 	return out
 }
@@ -315,6 +318,7 @@ type choice struct {
 	candidate
 	order  auction.Order
 	within int64 // of the offer
+	before int64 // likewise
 }
 
 // chooseBid returns the best bid that there is room for. If a better one has none, its room is reserved where it is
@@ -337,17 +341,18 @@ func (s *Slots) chooseBid(now time.Time, rec cluster.Record, all []candidate, am
 		}
 	}
 	s.wants, s.fit = wants, fit
-	turns := among.turnsOf(wants)
-	if head, is := s.headOf(wants, turns); is {
+	order := among.turnsOf(wants)
+	if head, is := s.headOf(wants, order); is {
 		known := false
 		if !head.fits {
-			slices.SortStableFunc(wants, turns)
+			slices.SortStableFunc(wants, order.compare)
 			c, known = s.backfillBehind(now, &rec, head, wants)
 		}
 		if s.notePassedOver(now, head, !head.fits && !known); known {
 			return c, c.bid != nil
 		}
 	}
+	bound := s.boundBy(wants, order)
 	fit = among.firstOf(fit)
 	bids := make([]auction.Bid, len(fit))
 	for i, c := range fit {
@@ -356,14 +361,16 @@ func (s *Slots) chooseBid(now time.Time, rec cluster.Record, all []candidate, am
 	if len(bids) == 0 {
 		return c, false
 	}
-	who, order, ok := auction.Choose(bids, false, false)
-	if ok && order == auction.ByLong && s.rules.Aged(bids, now.UnixMicro()) {
-		who, order, ok = auction.Choose(bids, false, true)
+	who, by, ok := auction.Choose(bids, false, false)
+	if ok && by == auction.ByLong && s.rules.Aged(bids, now.UnixMicro()) {
+		who, by, ok = auction.Choose(bids, false, true)
 	}
 	if !ok {
 		return c, false
 	}
-	return choice{candidate: fit[who], order: order}, true
+	c = choice{candidate: fit[who], order: by}
+	s.boundOffer(now, &rec, &c, bound)
+	return c, true
 }
 
 // notePassedOver notes whether the best bid was passed over for lack of room.

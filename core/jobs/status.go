@@ -274,7 +274,8 @@ func (d *Dispatcher) explainWaiting(now time.Time, j *job) string {
 	case tasks == 0:
 		text = countNoun(here, "worker has", "workers have") + " not asked for a task yet"
 	case saved > 0:
-		text += fmt.Sprintf("; %d of them keep room for tasks that come before these", saved)
+		text += fmt.Sprintf("; %s room for tasks that come before these", countNoun(saved, "of them keeps",
+			"of them keep"))
 	default:
 		text += ", as many as they take at once"
 	}

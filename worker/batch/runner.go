@@ -11,6 +11,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/auction"
+	"github.com/soukhq/souk/core/backfill"
 	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/internal/unixuser"
@@ -59,7 +60,8 @@ type RunnerOptions struct {
 	Kept    *kept.Store // for the files that tasks leave; nil: none are kept
 	// SharesFile is the path of the file that keeps what accounts have used over a restart; "": nothing does.
 	SharesFile string
-	Secrets    OpenSecrets // nil: tasks that need secrets do not start
+	Backfill   backfill.Policy // what may have reserved room until it is used
+	Secrets    OpenSecrets     // nil: tasks that need secrets do not start
 }
 
 // OpenSecrets returns the values of secrets of an app, by name. They were there at a version of the app's secrets.
@@ -168,6 +170,7 @@ func NewRunner(o RunnerOptions) *Runner {
 		left:   map[cluster.WorkerID]time.Time{}, began: time.Now(),
 		finding: map[jobs.Place]bool{},
 		tasks:   map[string]*task{}, evicted: map[string]bool{}, held: map[string]heldResult{}}
+	r.slots.SetBackfill(o.Backfill)
 	r.readShares(r.began)
 	return r
 }
