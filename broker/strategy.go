@@ -56,6 +56,9 @@ func (b *Broker) askForPurchase(ctx context.Context, p *Purchase, a market.Ask, 
 		until, err := w.Hold(ctx, lifecycle.HoldCommand{Request: p.Request, Token: a.Token, TTL: a.TTL})
 		got.Answer = answerOf(err)
 		got.Expires = until
+	case market.ActWant:
+		_, err := w.Hold(ctx, lifecycle.HoldCommand{Request: p.Request, Token: a.Token, TTL: a.TTL, Want: true})
+		got.Answer = answerOf(err)
 	case market.ActRelease:
 		got.Answer = answerOf(w.Release(ctx, a.Token))
 	case market.ActUndo:

@@ -59,6 +59,9 @@ type Record struct {
 	Spending map[string]Spending `json:"spending,omitempty"` // what its machines spend, by namespace
 	Full     []Full              `json:"full,omitempty"`     // apps and namespaces that are at their limit here
 
+	Tasks  Resources `json:"tasks,omitzero"`   // of Used: what tasks occupy
+	Wanted []Wanted  `json:"wanted,omitempty"` // what tasks are kept from, the oldest first
+
 	// what sleeping machines that requests may wake would use beyond Used if all were woken
 	Promised Resources `json:"promised,omitzero"`
 	// the limit of Used plus Promised, in thousandths of Capacity; 0: no limit
@@ -70,7 +73,18 @@ func (r *Record) SameButUse(o *Record) bool {
 	a := *r
 	a.Used, a.Spending, a.Evictable, a.Backlog, a.Version, a.At = o.Used, o.Spending, o.Evictable, o.Backlog, o.Version,
 		o.At
+	a.Tasks, a.Wanted = o.Tasks, o.Wanted
 	return reflect.DeepEqual(a, *o)
+}
+
+// Wanted is capacity that a worker keeps tasks from, as a gang waits for it.
+type Wanted struct {
+	Namespace string    `json:"namespace"`
+	Gang      string    `json:"gang"` // its ID
+	Resources Resources `json:"resources"`
+	GPUKind   string    `json:"gpu_kind,omitempty"` // of the GPUs in Resources; "": any
+	Since     time.Time `json:"since"`
+	Until     time.Time `json:"until"` // unless it is wanted again
 }
 
 // MaxPromiseLimit bounds PromiseLimit.

@@ -15,6 +15,7 @@ import (
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/backfill"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/member"
 	"github.com/soukhq/souk/mesh/gossip"
@@ -217,10 +218,6 @@ func openAgent(ctx context.Context, o *agentFlags, dir string, knobs gossip.Knob
 	if err != nil {
 		return nil, err
 	}
-	policy, err := o.offer.policy()
-	if err != nil {
-		return nil, err
-	}
 	a = &agent{dir: dir}
 	if a.m, err = openMember(dir, o, knobs, log, listen, left); err != nil {
 		return nil, err
@@ -253,7 +250,7 @@ func openAgent(ctx context.Context, o *agentFlags, dir string, knobs gossip.Knob
 		ctx,
 		node.Options{Dir: dir, Token: token, Region: cluster.Region(o.Region), Workers: []node.Worker{a.plan}, Log: log,
 			DNS: a.dns, DecisionMB: o.DecisionMB, AllowRoot: o.offer.allowRoot, UnixUsers: a.doors.users, Member: a.m,
-			Backfill:   policy,
+			Backfill:   backfill.Policy(o.offer.backfill),
 			Containers: a.containers.how, Sized: sized, Proxy: a.requests.how,
 			Build: cli.ThisBuild(), Grace: shutdownGrace, Reserve: true, Devices: o.offer.found(ctx, log),
 			KeepToken: func(token string) error { return keepToken(dir, token) }},

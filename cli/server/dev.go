@@ -18,6 +18,7 @@ import (
 
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/backfill"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/node"
 	"github.com/soukhq/souk/store/decisionlog"
@@ -115,10 +116,6 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 	if err != nil {
 		return err
 	}
-	policy, err := o.offer.policy()
-	if err != nil {
-		return err
-	}
 	warnMemory(c, o.memory)
 	if c.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(ownCores(runtime.GOMAXPROCS(0), len(plans)))
@@ -139,8 +136,8 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 	n, err := node.New(
 		ctx,
 		node.Options{Dir: dir, Token: token, Region: cluster.Region(o.region), Workers: plans, Log: log,
-			AllowRoot: o.offer.allowRoot, Backfill: policy, UnixUsers: doors.users, Containers: containers.how, Sized: sized,
-			Proxy:      requests.how,
+			AllowRoot: o.offer.allowRoot, UnixUsers: doors.users, Containers: containers.how, Sized: sized,
+			Proxy: requests.how, Backfill: backfill.Policy(o.offer.backfill),
 			DecisionMB: o.decisionMB, Build: cli.ThisBuild(), Grace: shutdownGrace, Reserve: true,
 			Devices: o.offer.found(ctx, log)},
 	)

@@ -34,7 +34,7 @@ type offerFlags struct {
 	extras   []string
 	cdi      []string
 	cdiHooks bool
-	backfill string
+	backfill policyValue
 
 	allowRoot bool
 }
@@ -49,9 +49,8 @@ func (o *offerFlags) add(f *pflag.FlagSet) {
 	f.Float64Var(&o.promise, "promise-limit", 0,
 		"how many times its room each worker would use if all were awake that requests may wake, before it takes no "+
 			"more of those; 0: no limit")
-	f.StringVar(&o.backfill, "backfill", backfill.EASY.String(),
-		"which tasks may have the room that is reserved for one that goes first, until it is used: easy: those that do "+
-			"not delay that one; conservative: those that delay none before them; fcfs: none")
+	f.Var(&o.backfill, "backfill", "which tasks may have room that is reserved, until it is used: easy: those that do "+
+		"not delay what goes first; conservative: those that delay nothing before them; fcfs: none")
 	f.BoolVar(&o.allowRoot, "allow-root", false,
 		"let machines be root where they ask for it (souk run --user root); each has a user of its own otherwise")
 	f.StringArrayVar(&o.extras, "extra", nil,
@@ -71,13 +70,17 @@ const maxGPUs = devices.Most
 // noGPUs is the value of --gpu that offers none.
 const noGPUs = "none"
 
-// policy returns the policy of --backfill.
-func (o *offerFlags) policy() (backfill.Policy, error) {
-	p, err := backfill.ParsePolicy(o.backfill)
-	if err != nil {
-		return p, cli.Usagef("--backfill is easy, conservative or fcfs, not %q", o.backfill)
-	}
-	return p, nil
+// policyValue is the value of --backfill.
+type policyValue backfill.Policy
+
+func (p *policyValue) String() string { return backfill.Policy(*p).String() }
+
+func (p *policyValue) Type() string { return "string" }
+
+func (p *policyValue) Set(name string) error {
+	found, err := backfill.ParsePolicy(name)
+	*p = policyValue(found)
+	return err
 }
 
 // none reports whether found devices must not be granted.

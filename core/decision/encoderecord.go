@@ -53,6 +53,11 @@ func (e *encoder) writeRecord(r *cluster.Record) {
 	e.writeTime("at", r.At)
 	e.writeOptional("spending", len(r.Spending) > 0, r.Spending)
 	e.writeOptional("full", len(r.Full) > 0, r.Full)
+	if !r.Tasks.IsZero() {
+		e.writeKey("tasks")
+		e.writeResources(r.Tasks)
+	}
+	e.writeOptional("wanted", len(r.Wanted) > 0, r.Wanted)
 	if !r.Promised.IsZero() {
 		e.writeKey("promised")
 		e.writeResources(r.Promised)

@@ -53,6 +53,20 @@ func (s *Slots) ReservedFor(now time.Time, buyer cluster.WorkerID) (out []Reserv
 	return out, others
 }
 
+// wantedBids returns what gangs wait for as bids, which are due room since the gang has waited.
+func wantedBids(now time.Time, list []cluster.Wanted) (out []candidate) {
+	for _, w := range list {
+		if !now.Before(w.Until) {
+			continue
+		}
+		b := &ShapeBid{Shape: ShapeOf(w.Resources), Bid: auction.NoBid(), Quota: 1}
+		b.Shape.Namespace, b.Shape.GPUKind = w.Namespace, w.GPUKind
+		b.Bid.Short = w.Since.UnixMicro()
+		out = append(out, candidate{bid: b, wanted: true})
+	}
+	return out
+}
+
 // headOf returns the bid that is due room first: the one that room is saved for, or else the first by turns, but for
 // those that have none here and have it reserved elsewhere. false: there is none.
 func (s *Slots) headOf(bids []candidate, order turns) (head candidate, is bool) {
@@ -72,18 +86,18 @@ func (s *Slots) headOf(bids []candidate, order turns) (head candidate, is bool) 
 // known in a moment when there is room.
 func (s *Slots) backfillBehind(now time.Time, rec *cluster.Record, head candidate, sorted []candidate) (c choice,
 	known bool) {
-	f, pending := s.foresee(now, rec)
+	f, pending := s.foresee(now, rec, head.wanted)
 	if f == nil {
 		return c, false
 	}
 	if !s.reserve(f, head) {
-		return c, pending
+		return c, pending || head.wanted
 	}
 	if s.policy == backfill.FCFS {
 		return c, true
 	}
 	for _, x := range sorted {
-		if x.buyer == head.buyer && x.bid == head.bid {
+		if x.bid == head.bid {
 			continue
 		}
 		if within, fits := f.within(x); x.fits && fits {
@@ -144,7 +158,7 @@ func (s *Slots) boundOffer(now time.Time, rec *cluster.Record, c *choice, b boun
 	if !b.is || b.levels != nil && b.levels[c.account] < 0 {
 		return // all tasks of its account go before that bid
 	}
-	f, _ := s.foresee(now, rec)
+	f, _ := s.foresee(now, rec, b.wanted)
 	if f == nil {
 		return
 	}
@@ -162,10 +176,10 @@ type foresight struct {
 	kinds []string // named resources that are GPUs of a kind
 }
 
-// foresee returns what is free over time; nil: it is not known when anything that runs ends. pending: there are offers
-// whose tasks may have limits.
-func (s *Slots) foresee(now time.Time, rec *cluster.Record) (f *foresight, pending bool) {
-	known := false
+// foresee returns what is free over time; nil: it is not known when anything that runs ends, unless it is returned
+// always. pending: there are offers whose tasks may have limits.
+func (s *Slots) foresee(now time.Time, rec *cluster.Record, always bool) (f *foresight, pending bool) {
+	known := always
 	for i := range s.slots {
 		x := &s.slots[i]
 		known = known || !x.until.IsZero() || x.offered && x.within > 0
@@ -201,9 +215,17 @@ func (f *foresight) vector(slots int64, r cluster.Resources) backfill.Vector {
 	return v
 }
 
+// needOf returns what a task of a bid needs, or what is wanted, which needs no slot.
+func (f *foresight) needOf(c candidate) backfill.Vector {
+	if c.wanted {
+		return f.vector(0, c.bid.Shape.Resources())
+	}
+	return f.vector(1, c.bid.Shape.Resources())
+}
+
 // reserve takes the earliest room for a task of a bid, and returns when that is; false: it is not known.
 func (f *foresight) reserve(c candidate) (at int64, known bool) {
-	need, long := f.vector(1, c.bid.Shape.Resources()), int64(backfill.Never)
+	need, long := f.needOf(c), int64(backfill.Never)
 	if c.bid.Limit > 0 {
 		long = c.bid.Limit
 	}

@@ -340,3 +340,38 @@ func TestWorseTasksOfABidAreBoundToo(t *testing.T) {
 		w.drain(0)
 	})
 }
+
+// TestTasksAreKeptFromWhatAGangWaitsFor: what came before the gang began to wait goes first; what comes later may have
+// its room until the gang can have it, where that is known, and nothing where it is not.
+func TestTasksAreKeptFromWhatAGangWaitsFor(t *testing.T) {
+	for name, c := range map[string]struct {
+		runs time.Duration
+		bid  jobs.ShapeBid
+		want int
+	}{
+		"before it":            {time.Minute, limited(epoch.UnixMicro()-1, 1000, 3, 0), 3},
+		"ends in time":         {time.Minute, limited(epoch.UnixMicro()+1, 1000, 3, time.Minute), 3},
+		"ends too late":        {time.Minute, limited(epoch.UnixMicro()+1, 1000, 3, 61*time.Second), 0},
+		"nobody knows when":    {0, limited(epoch.UnixMicro()+1, 1000, 3, time.Second), 0},
+		"and it came before":   {0, limited(epoch.UnixMicro()-1, 1000, 3, 0), 3},
+		"small, and beside it": {time.Minute, limited(epoch.UnixMicro()+1, 10, 3, 0), 3},
+	} {
+		s := newStall(t, c.runs)
+		rec := s.record()
+		rec.Capacity.CPU += 100
+		rec.Wanted = []cluster.Wanted{{Namespace: cluster.DefaultNamespace, Gang: "g", Since: epoch,
+			Resources: cluster.Resources{CPU: 4000, Memory: 64}, Until: epoch.Add(time.Second)}}
+		s.hear(c.bid)
+		got := s.Offers(s.now, rec)["a"]
+		if len(got) != c.want {
+			t.Errorf("%s: %+v", name, got)
+		}
+		if _, others := s.ReservedFor(s.now, "a"); name == "ends too late" && !others {
+			t.Errorf("%s: a buyer is not told that room is kept", name)
+		}
+		s.now = s.now.Add(time.Second) // nobody asked again
+		if got = append(got, s.Offers(s.now, rec)["a"]...); len(got) != 3 {
+			t.Errorf("%s: %+v when it waits no more", name, got)
+		}
+	}
+}

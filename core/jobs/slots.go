@@ -258,7 +258,7 @@ func (s *Slots) Offers(now time.Time, rec cluster.Record) map[cluster.WorkerID][
 		s.saved = nil
 	}
 	s.capacity, s.reserved = rec.Capacity, s.reserved[:0]
-	all := s.candidates()
+	all := append(s.candidates(), wantedBids(now, rec.Wanted)...)
 	among := s.contestOf(now, all)
 	for len(s.free) > 0 {
 		c, ok := s.chooseBid(now, rec, all, among)
@@ -293,6 +293,7 @@ type candidate struct {
 	request *placement.Request
 	account int // its number in a contest
 	fits    bool
+	wanted  bool // by a gang that waits: it gets no offer, and others are kept from what it needs
 }
 
 // rank is that of the best task of a bid, by remaining work; auction.NoWork: it has none.
@@ -327,6 +328,10 @@ func (s *Slots) chooseBid(now time.Time, rec cluster.Record, all []candidate, am
 	rec.Used = rec.Used.Add(s.promised)
 	wants, fit := s.wants[:0], s.fit[:0]
 	for _, c := range all {
+		if c.wanted {
+			wants = append(wants, c)
+			continue
+		}
 		if c.bid.Quota <= 0 || c.rank() == auction.NoWork {
 			continue
 		}
@@ -375,6 +380,9 @@ func (s *Slots) chooseBid(now time.Time, rec cluster.Record, all []candidate, am
 
 // notePassedOver notes whether the best bid was passed over for lack of room.
 func (s *Slots) notePassedOver(now time.Time, c candidate, passed bool) {
+	if c.wanted {
+		return
+	}
 	since := s.buyers[c.buyer].passed
 	if !passed {
 		delete(since, c.bid.Shape)

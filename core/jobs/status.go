@@ -274,7 +274,7 @@ func (d *Dispatcher) explainWaiting(now time.Time, j *job) string {
 	case tasks == 0:
 		text = countNoun(here, "worker has", "workers have") + " not asked for a task yet"
 	case saved > 0:
-		text += fmt.Sprintf("; %s room for tasks that come before these", countNoun(saved, "of them keeps",
+		text += fmt.Sprintf("; %s room for what comes before these", countNoun(saved, "of them keeps",
 			"of them keep"))
 	default:
 		text += ", as many as they take at once"
@@ -284,20 +284,24 @@ func (d *Dispatcher) explainWaiting(now time.Time, j *job) string {
 			text += "; " + more
 		}
 	}
-	ahead, lots := int32(0), int32(0)
-	rank := sh.queue.Rank(j.number)
-	for _, other := range d.queues {
-		if other.shape.Account() != sh.shape.Account() {
-			continue // between accounts each worker decides by what they have used there
-		}
-		t, l := other.queue.Ahead(rank, j.number)
-		ahead, lots = ahead+t, lots+l
-	}
-	if ahead > 0 {
-		text += fmt.Sprintf("; %s of %s come before these", countNoun(int(ahead), "task", "tasks"),
-			countNoun(int(lots), "job", "jobs"))
+	if tasks, jobs := d.countAhead(j, sh); tasks > 0 {
+		text += fmt.Sprintf("; %s of %s come before these", countNoun(tasks, "task", "tasks"),
+			countNoun(jobs, "job", "jobs"))
 	}
 	return text
+}
+
+// countAhead counts the waiting tasks, and their jobs, that go before those of a job. Between accounts each worker decides
+// by what they have used there: only those of the same one are counted.
+func (d *Dispatcher) countAhead(j *job, sh *shapeQueue) (tasks, jobs int) {
+	rank := sh.queue.Rank(j.number)
+	for _, other := range d.queues {
+		if other.shape.Account() == sh.shape.Account() {
+			t, l := other.queue.Ahead(rank, j.number)
+			tasks, jobs = tasks+int(t), jobs+int(l)
+		}
+	}
+	return tasks, jobs
 }
 
 // explainUnconnected says why no worker is connected that could take a task of a shape.

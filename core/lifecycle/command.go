@@ -107,6 +107,7 @@ type HoldCommand struct {
 	Token   string
 	TTL     time.Duration
 	By      cluster.WorkerID // the member that asks, by its certificate; "": this worker itself
+	Want    bool             // hold nothing, and keep tasks from the capacity: see market.Seller.Want
 }
 
 // VolumeCommand makes or changes a volume.

@@ -49,6 +49,9 @@ func (s *Supervisor) Ask(now time.Time, r placement.Request) market.Quote {
 
 // Hold reserves room until it expires; see market.Seller.
 func (s *Supervisor) Hold(now time.Time, c HoldCommand) (time.Time, error) {
+	if c.Want {
+		return s.seller.Want(now, c.Request, c.Token, c.TTL)
+	}
 	return s.seller.Hold(now, string(c.By), c.Request, c.Token, c.TTL)
 }
 

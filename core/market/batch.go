@@ -13,16 +13,17 @@ import (
 // Act is the kind of an ask.
 type Act uint8
 
-// The acts. Undo destroys a machine whose grant is no longer wanted.
+// The acts. Undo destroys a machine whose grant is no longer wanted. Want keeps tasks from what is needed.
 const (
 	ActHold Act = iota
 	ActGrant
 	ActRelease
 	ActUndo
+	ActWant
 )
 
 // String names the act.
-func (a Act) String() string { return [...]string{"hold", "grant", "release", "undo"}[a] }
+func (a Act) String() string { return [...]string{"hold", "grant", "release", "undo", "want"}[a] }
 
 // Ask is one request to one worker.
 type Ask struct {
@@ -30,7 +31,7 @@ type Ask struct {
 	Worker cluster.WorkerID
 	Member int           // index of the buyer's request
 	Token  string        // of the hold; "" for a grant without a hold
-	TTL    time.Duration // of a hold
+	TTL    time.Duration // of a hold, or of what is wanted
 
 	// Fleet is the request's knowledge of the fleet when it was planned together with others: a hold and a grant carry
 	// it. It is empty if the request was planned alone, or does not depend on the fleet.

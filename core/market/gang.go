@@ -37,6 +37,9 @@ type GangRequest struct {
 // gangs that compete, the one that holds their first common worker is not refused by the other on a later one: one of
 // them always proceeds (the argument of ordered locking; Havender 1968). Pauses grow, and are random.
 //
+// While there is no room for it in its view, workers keep tasks from what it needs (Seller.Want): else a stream of small
+// tasks would take each part of it as it comes free.
+//
 // The owner carries out all asks of a Batch concurrently and steps the buyer with their answers, in the same order.
 type GangBuyer struct {
 	req    GangRequest
@@ -54,6 +57,7 @@ type GangBuyer struct {
 	fleets   []placement.Fleet  // by member: see Ask
 	expires  time.Time          // of the hold that expires first
 	asked    []Ask
+	want     gangWant
 	try      int
 	lost     int
 	refusals []string
@@ -67,6 +71,7 @@ const (
 	gangHolding
 	gangGranting
 	gangReleasing
+	gangWanting
 	gangOver
 )
 
@@ -126,6 +131,8 @@ func (g *GangBuyer) Step(now time.Time, in []Answer) Batch {
 		return g.answerGrants(now, asked, in)
 	case gangReleasing:
 		return g.afterRelease(now, asked, in)
+	case gangWanting: // a worker that refuses is planned without when this is asked again
+		return g.pauseBeforeRetry(now)
 	}
 	return Batch{Done: true}
 }
@@ -143,6 +150,9 @@ func (g *GangBuyer) planWorkers(now time.Time) Batch {
 	g.try++
 	p := planGang(g.req, g.view, g.policy)
 	if p.n < max(1, g.req.Min) {
+		if b, asks := g.askWanted(now); asks {
+			return b
+		}
 		return g.pauseBeforeRetry(now)
 	}
 	plan := p.homes

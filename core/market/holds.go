@@ -168,12 +168,17 @@ func (s *Seller) Release(now time.Time, token string) {
 	s.endHold(now, token, "")
 }
 
-// NextExpiry returns when the next hold expires; zero if there is none.
+// NextExpiry returns when the next hold expires, or what is wanted ends; zero if there is none.
 func (s *Seller) NextExpiry() time.Time {
 	var first time.Time
 	for _, h := range s.holds.byToken {
 		if first.IsZero() || h.expires.Before(first) {
 			first = h.expires
+		}
+	}
+	for _, w := range s.wanted {
+		if first.IsZero() || w.Until.Before(first) {
+			first = w.Until
 		}
 	}
 	return first
@@ -188,6 +193,7 @@ func (s *Seller) expireHolds(now time.Time) {
 		}
 	}
 	s.holds.sweepForgiven(now)
+	s.expireWanted(now)
 }
 
 // endHold frees what a token holds, if anything. If granted is set, the hold ends only if it is for that machine.

@@ -25,6 +25,7 @@ type Seller struct {
 	kinds    kinds          // of its GPUs
 	grants   map[string]*grant
 	holds    holds
+	wanted   wanted
 	refusals map[string]uint64 // by failing clause
 
 	leaving   map[string]string // machines that are being evicted -> the machine that gets their room
@@ -71,14 +72,14 @@ func (g *grant) asleepAmount() amount {
 // NewSeller makes the seller of an empty worker. rec names the worker and its capacity.
 func NewSeller(rec cluster.Record) *Seller {
 	rec.Used, rec.Machines, rec.Starting, rec.Evictable, rec.Full = cluster.Resources{}, 0, 0, nil, nil
-	rec.Promised = cluster.Resources{}
+	rec.Promised, rec.Tasks, rec.Wanted = cluster.Resources{}, cluster.Resources{}, nil
 	rec.Apps, rec.Volumes, rec.VolumesOf = map[string]int{}, map[string]string{}, map[string]int{}
 	rec.GPUs = slices.Clone(rec.GPUs)
 	for i := range rec.GPUs {
 		rec.GPUs[i].Free = 1000
 	}
 	s := &Seller{rec: rec, kinds: kindsOf(&rec), grants: map[string]*grant{}, holds: newHolds(),
-		refusals: map[string]uint64{}, leaving: map[string]string{},
+		wanted: wanted{}, refusals: map[string]uint64{}, leaving: map[string]string{},
 		kept:            newKeptMachines(),
 		EvictionHistory: EvictionHistory{byApp: map[string][]machine.Preemption{}},
 		evictable:       evictableRanks{byRank: map[int]*cluster.Evictable{}}}
@@ -158,6 +159,7 @@ func (s *Seller) Grant(now time.Time, r placement.Request, token string, up bool
 	if v := placement.Judge(r, s.recordWithout(r.Machine)); !v.Fits {
 		return s.refuseRequest(now, r, v, "")
 	}
+	s.grantWanted(&r, token)
 	g := grantOf(r, up)
 	if up {
 		g.gpus = pickDevices(s.rec.GPUs, r.Resources.GPU, r.GPUKind, nil)
@@ -208,6 +210,7 @@ func (s *Seller) restoredShares(want cluster.Resources, gpus []Share) []Share {
 func (s *Seller) enterGrant(id string, g *grant) {
 	s.grants[id], g.kinds = g, s.kinds
 	s.useAmount(g.occupiedAmount(), 1)
+	s.countTask(g, 1)
 	s.tallyEvictable(id, g, 1)
 	if !g.volume {
 		s.rec.Machines++
@@ -312,6 +315,7 @@ func (s *Seller) Free(machine string) {
 	had := g.occupiedAmount()
 	s.tallyEvictable(machine, g, -1)
 	delete(s.grants, machine)
+	s.countTask(g, -1)
 	s.useAmount(had, -1)
 	s.passToBeneficiary(machine, had, true)
 	if g.volume {
@@ -369,9 +373,15 @@ func (s *Seller) Counters() (expired uint64, refusals map[string]uint64) {
 
 // Check panics if the ledger does not add up or is overdrawn. The check stays on in production.
 func (s *Seller) Check() {
-	sum := s.sharesAmount(s.sick)
+	sum, tasks := s.sharesAmount(s.sick), cluster.Resources{}
 	for _, g := range s.grants {
 		sum = sum.add(g.occupiedAmount())
+		if g.task {
+			tasks = tasks.Add(g.occupiedAmount().res)
+		}
+	}
+	if diff := tasks.Sub(s.rec.Tasks); !diff.IsZero() {
+		panic(fmt.Sprintf("market: the ledger says tasks use %v, its entries add up to %v", s.rec.Tasks, tasks))
 	}
 	for _, h := range s.holds.byToken {
 		sum = sum.add(h.amount)

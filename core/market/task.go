@@ -55,7 +55,9 @@ func (s *Seller) DescribeTask(id, app string, t Tenant) {
 		return
 	}
 	s.tallyEvictable(id, g, -1)
+	s.countTask(g, -1)
 	g.task, g.app, g.tenant = true, app, t
+	s.countTask(g, 1)
 	s.tallyEvictable(id, g, 1)
 	s.bumpVersion()
 }

@@ -100,6 +100,7 @@ type holdArgs struct {
 	Request placement.Request `json:"request"`
 	Token   string            `json:"token"`
 	TTL     time.Duration     `json:"ttl,omitempty"`
+	Want    bool              `json:"want,omitempty"` // an older worker, which does not know it, makes a hold
 }
 
 func (a *holdArgs) check() error { return checkLengths(a.Token, a.Request.App, a.Request.Machine) }
@@ -181,7 +182,7 @@ func workerVerbs() map[string]route {
 		}),
 		pathHold: unaryBy(change, func(ctx context.Context, k Served, by Peer, a holdArgs) (time.Time, error) {
 			return k.Hold(ctx, lifecycle.HoldCommand{Request: a.Request, Token: a.Token, TTL: a.TTL,
-				By: cluster.WorkerID(by.ID)})
+				By: cluster.WorkerID(by.ID), Want: a.Want})
 		}),
 		pathRelease: unaryVerb(read, func(ctx context.Context, k Served, a holdArgs) (none, error) {
 			// never refused as busy: it frees room

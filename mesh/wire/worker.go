@@ -42,7 +42,7 @@ func (w *Worker) Quote(ctx context.Context, r placement.Request) (q market.Quote
 
 // Hold reserves room for a request until the time it returns.
 func (w *Worker) Hold(ctx context.Context, c lifecycle.HoldCommand) (until time.Time, err error) {
-	err = w.callMember(ctx, pathHold, readTime, holdArgs{c.Request, c.Token, c.TTL}, &until)
+	err = w.callMember(ctx, pathHold, readTime, holdArgs{c.Request, c.Token, c.TTL, c.Want}, &until)
 	return until, err
 }
 

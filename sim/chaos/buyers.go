@@ -148,6 +148,8 @@ func (g *gang) carryOut(i int) {
 		switch a.Act {
 		case market.ActHold:
 			in.Expires, err = w.seller.Hold(r.clockTime(), g.id, q, a.Token, a.TTL)
+		case market.ActWant:
+			_, err = w.seller.Want(r.clockTime(), q, a.Token, a.TTL)
 		case market.ActGrant:
 			err = r.askGrant(w, q, a.Token, false)
 		case market.ActRelease:
