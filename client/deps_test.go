@@ -13,7 +13,8 @@ func TestClientLinksOnlyAPIAndStandardLibrary(t *testing.T) {
 		"client", "api", "fault", "machine", "cluster", // the API and its nouns
 		"internal/unixsock",
 		// pure: what it answers with
-		"core/auction", "internal/backoff", "core/decision", "core/jobs", "core/quota", "core/market", "core/placement",
+		"core/auction", "core/backfill", "internal/backoff",
+		"core/decision", "core/jobs", "core/quota", "core/market", "core/placement",
 		"core/policy/whatif", "core/fsm",
 		"core/quota/offers", "core/release", "core/cron", "core/share",
 	}

@@ -37,7 +37,7 @@ func values() map[string]value {
 		"prefer": {list: attributes, more: true}, "tolerate": {list: reservations},
 		"volume":   {list: volumes, colon: true},
 		"band":     {list: words("free", "batch", "service", "system")},
-		"backfill": {list: words("easy", "conservative", "fcfs"), kind: "string"},
+		"backfill": {list: words("easy", "conservative", "fcfs"), kind: "policy"},
 		"unmet":    {list: words("cancel", "wait"), kind: "string"},
 		"after":    {list: jobs, kind: "stringArray"},
 

@@ -40,6 +40,8 @@ func anotherValue(f *pflag.Flag) (inFile, printed string) {
 		return "7", "7"
 	case "float64":
 		return "0.25", "0.25"
+	case "policy":
+		return `"fcfs"`, "fcfs"
 	case "size":
 		return `"96m"`, "96"
 	case "stringArray":

@@ -75,7 +75,7 @@ type policyValue backfill.Policy
 
 func (p *policyValue) String() string { return backfill.Policy(*p).String() }
 
-func (p *policyValue) Type() string { return "string" }
+func (p *policyValue) Type() string { return "policy" }
 
 func (p *policyValue) Set(name string) error {
 	found, err := backfill.ParsePolicy(name)

@@ -218,6 +218,9 @@ func (r *Runner) followTask(t *task, l limits) {
 			if !told && !timedOut && !warned {
 				warned = true
 				r.warnTask(name, l.warning.Signal)
+				if !time.Now().Before(r.beganAt(t).Add(l.timeout)) { // both are due: it has its grace all the same
+					late.Reset(endGrace)
+				}
 			}
 		case <-late.C:
 			if l.warning.Signal != "" && !told && !timedOut && !warned {

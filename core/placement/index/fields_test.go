@@ -27,7 +27,8 @@ func TestIndexCoversEveryRequestAndRecordField(t *testing.T) {
 		{cluster.Record{}, []string{"Worker", "Region", "State", "Incarnation", "Version", "Capacity", "Used",
 			"Machines", "Starting", "MaxStarting",
 			"Apps", "Images", "Volumes", "VolumesOf", "Attributes", "Require", "Prefer", "Reserved", "Headroom", "GPUs",
-			"Evictable", "Cordon", "Backlog", "Spending", "Full", "At", "Promised", "PromiseLimit"}},
+			"Evictable", "Cordon", "Backlog", "Spending", "Full", "At", "Promised", "PromiseLimit",
+			"Tasks", "Wanted"}}, // the last two are not read
 		{cluster.Resources{}, []string{"CPU", "Memory", "Disk", "Ports", "GPU", "Named"}},
 	} {
 		typ := reflect.TypeOf(c.of)
