@@ -159,7 +159,9 @@ func (o *submitFlags) register(f *pflag.FlagSet) {
 		"COUNT or KIND:COUNT, the whole GPUs that each task has; it finds their numbers in SOUK_GPUS")
 	f.IntVar(&o.maxFails, "max-fails", -1, "cancel the rest when more tasks than this have failed (default: never)")
 	f.IntVar(&o.retries, "retries", 0, "how often a task that fails is run again")
-	f.DurationVar(&o.timeout, "timeout", 0, "end an attempt that runs for longer; it has then failed (default: none)")
+	f.DurationVar(&o.timeout, "timeout", 0,
+		"end an attempt that runs for longer; it has then failed (default: none). A task "+
+			"with a limit may have room that is reserved for a larger one, until it is used")
 	f.DurationVar(&o.estimate, "estimate", 0, "what one task takes, about; it is learned from the tasks that finish")
 	f.StringArrayVarP(&o.env, "env", "e", nil,
 		"an environment variable, NAME=VALUE, or NAME for its value here; repeatable")

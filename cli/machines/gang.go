@@ -25,7 +25,7 @@ type gangFlags struct {
 
 const gangLong = `Make several machines that all run CMD and start together, or not at all.
 Room is held on every worker that is needed before the first machine is started; when one of them has none, all of
-it is given back, and souk tries again for as long as --wait says.
+it is given back, and souk tries again for as long as --wait says. Meanwhile no task begins that would delay it.
 
 Each machine finds its place in its environment, as torchrun's and MPI's programs expect it: RANK, WORLD_SIZE,
 LOCAL_RANK, MASTER_ADDR, MASTER_PORT; and SOUK_GANG, SOUK_INDEX, SOUK_COUNT. The file "hostfile" in its directory,

@@ -111,8 +111,12 @@ func (q *TaskQueue) Jobs(visit func(job int32)) {
 	}
 }
 
-// Best returns the job whose task is the best by remaining work, of those that fits allows; false: there is none.
-func (q *TaskQueue) Best(fits func(job int32, rank int64) bool) (job int32, ok bool) {
+// Best returns the job that Take would take a task of, if fits is true of it, and otherwise the job with the least
+// remaining work of those that fits is true of; false: there is none. rank is the one by remaining work.
+func (q *TaskQueue) Best(order Order, fits func(job int32, rank int64) bool) (job int32, ok bool) {
+	if h := q.heaps[order]; len(h) > 0 && fits(h[0].Job, h[0].rankByWork()) {
+		return h[0].Job, true
+	}
 	var best *JobTasks
 	for _, j := range q.jobs {
 		if (best == nil || j.isBefore(best)) && fits(j.Job, j.rankByWork()) {

@@ -255,7 +255,7 @@ func (d *Dispatcher) answerOffer(s *workerState, o SlotOffer) {
 // takeTask takes the best waiting task of a shape that an offer has the time for; false: none waits.
 func (d *Dispatcher) takeTask(sh *shapeQueue, o SlotOffer) (next auction.JobTasks, n int32, ok bool) {
 	if o.Within > 0 {
-		job, is := sh.queue.Best(func(job int32, rank int64) bool {
+		job, is := sh.queue.Best(o.Order, func(job int32, rank int64) bool {
 			limit := d.numbers[job].terms.Timeout
 			return rank <= o.Before || limit > 0 && limit.Microseconds() <= o.Within
 		})

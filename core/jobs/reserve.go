@@ -67,8 +67,8 @@ func wantedBids(now time.Time, list []cluster.Wanted) (out []candidate) {
 	return out
 }
 
-// headOf returns the bid that is due room first: the one that room is saved for, or else the first by turns, but for
-// those that have none here and have it reserved elsewhere. false: there is none.
+// headOf returns the bid that is due room first: the one that room is saved for, or else the first in order. A bid that
+// has no room here, and has some reserved elsewhere, is passed over. is: there is such a bid.
 func (s *Slots) headOf(bids []candidate, order turns) (head candidate, is bool) {
 	for _, c := range bids {
 		switch {
@@ -80,10 +80,11 @@ func (s *Slots) headOf(bids []candidate, order turns) (head candidate, is bool) 
 	return head, is
 }
 
-// backfillBehind reserves room for the head, which has none now, and returns a bid that delays it not: what ends in time, or
-// needs none of its room. Under conservative backfill it delays none of those before it in the sorted list either.
-// known is false if it is not known when there is room for the head. If no bid is returned there is none, or it will be
-// known in a moment when there is room.
+// backfillBehind reserves room for the head, which has none now, and chooses a bid that does not delay it: its tasks end
+// in time, or need none of that room. Under conservative backfill it delays no other bid before it in the list either.
+// c.bid is nil if there is no such bid. known is false if nothing tells when the head will have room, so that nothing
+// can be reserved. While an offer is open whose task may have a limit, known is true and no bid is chosen: the answer
+// will tell.
 func (s *Slots) backfillBehind(now time.Time, rec *cluster.Record, head candidate, sorted []candidate) (c choice,
 	known bool) {
 	f, pending := s.foresee(now, rec, head.wanted)
@@ -152,8 +153,8 @@ func (s *Slots) boundBy(bids []candidate, order turns) (b bound) {
 	return b
 }
 
-// boundOffer bounds the offer to the bid that goes first by the first of those behind it that have no room. For the buyer
-// may have worse tasks of this shape than its bid says, or has given out the best one by now: those must end in time.
+// boundOffer keeps the offer to the bid that goes first from delaying b, the first bid behind it that has no room. A bid
+// tells of its best task only: the buyer may have given that one out, and grant a worse one that comes behind b.
 func (s *Slots) boundOffer(now time.Time, rec *cluster.Record, c *choice, b bound) {
 	if !b.is || b.levels != nil && b.levels[c.account] < 0 {
 		return // all tasks of its account go before that bid
@@ -162,10 +163,13 @@ func (s *Slots) boundOffer(now time.Time, rec *cluster.Record, c *choice, b boun
 	if f == nil {
 		return
 	}
-	if _, known := f.reserve(b.candidate); known {
+	switch _, known := f.reserve(b.candidate); {
+	case known && s.policy != backfill.FCFS:
 		if until := f.Until(f.now, f.vector(1, c.bid.Shape.Resources())); until != backfill.Never {
 			c.within, c.before = max(1, until-f.now), b.rank()
 		}
+	case known || b.wanted: // nothing that comes behind it may have any
+		c.within, c.before = 1, b.rank()
 	}
 }
 
@@ -240,8 +244,8 @@ func (f *foresight) reserve(c candidate) (at int64, known bool) {
 	return at, true
 }
 
-// within returns how long a task of a bid may run from now on, in microseconds, 0 for any time; false: it would have to
-// end sooner than any of them does.
+// within returns how long a task of a bid may run from now on, in microseconds; 0: for any time. ok is false if no task
+// of the bid has a limit that short.
 func (f *foresight) within(c candidate) (within int64, ok bool) {
 	until := f.Until(f.now, f.vector(1, c.bid.Shape.Resources()))
 	if until == backfill.Never {

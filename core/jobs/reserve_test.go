@@ -63,8 +63,8 @@ func (s *stall) end(slot int32, shape jobs.Shape) {
 	s.used = s.used.Sub(shape.Resources())
 }
 
-// TestReservedRoomIsFilledUntilItIsUsed: the first of the bids has no room before a task of 10 s and one of 20 s have
-// ended, or two of 10 s. What others are offered meanwhile.
+// TestReservedRoomIsFilledUntilItIsUsed: two tasks run, and the first of the bids has no room until they have ended. Each
+// row says what the other bids are offered until then.
 func TestReservedRoomIsFilledUntilItIsUsed(t *testing.T) {
 	const sec = time.Second
 	mixed, equal, never := []time.Duration{10 * sec, 20 * sec}, []time.Duration{10 * sec, 10 * sec},
@@ -244,9 +244,8 @@ func TestReservedRoomIsThereInTime(t *testing.T) {
 	})
 }
 
-// TestOneWorkerReservesRoomForOneTask: of two workers without room for a large task one reserves it, where it is free
-// first, and the other takes what comes; what ends in time runs on the first, of one shape too, and each job is told
-// why it waits.
+// TestOneWorkerReservesRoomForOneTask: two workers have no room for a large task. The one that has it first reserves it,
+// and runs only what ends in time; the other runs what comes. The large job is told where its room is.
 func TestOneWorkerReservesRoomForOneTask(t *testing.T) {
 	scene(t, 2, 8, func(t *rapid.T, w *world) {
 		for _, p := range w.workers {
@@ -308,10 +307,11 @@ func TestWorseTasksOfABidAreBoundToo(t *testing.T) {
 		w.submit(1, settled(t, small))
 		large := w.submit(2, settled(t, jobs.Spec{CPUKind: "performance", CPUs: 4, MemoryMB: 64}))
 		late, short := small, small
-		late.TimeoutMS, late.Priority, short.TimeoutMS, short.EstimateMS, short.Last = 0, jobs.Low, 20_000, 1, 9
-		if rapid.Bool().Draw(t, "it has a limit") {
-			late.TimeoutMS = 61_000
-		}
+		late.Priority, short.TimeoutMS, short.EstimateMS, short.Last = jobs.Low, 20_000, 1, 9
+		late.TimeoutMS = rapid.SampledFrom([]int64{0, 61_000, 1_000}).Draw(t, "limit")
+		policy := rapid.SampledFrom([]backfill.Policy{backfill.EASY, backfill.FCFS}).Draw(t, "policy")
+		w.workers[0].slots.SetBackfill(policy)
+		fills := policy == backfill.EASY && late.TimeoutMS == 1_000
 		waits := w.submit(3, settled(t, late))
 		id := w.submit(4, settled(t, short))
 		for range 30 {
@@ -331,8 +331,8 @@ func TestWorseTasksOfABidAreBoundToo(t *testing.T) {
 		if j, _ := w.dispatcher.Status(w.now, id); j.State != jobs.Succeeded {
 			t.Errorf("what is short and goes first: %+v", j)
 		}
-		if j, _ := w.dispatcher.Status(w.now, waits); j.Running > 0 {
-			t.Error("a task began that would end too late for the large one")
+		if j, _ := w.dispatcher.Status(w.now, waits); j.Running > 0 != fills {
+			t.Errorf("a task that comes behind the large one: %+v", j)
 		}
 		if j, _ := w.dispatcher.Status(w.now, large); j.Running > 0 {
 			t.Error("the large one began without room")

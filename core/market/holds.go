@@ -168,7 +168,7 @@ func (s *Seller) Release(now time.Time, token string) {
 	s.endHold(now, token, "")
 }
 
-// NextExpiry returns when the next hold expires, or what is wanted ends; zero if there is none.
+// NextExpiry returns when the first of all holds and wanted requests expires; zero: there are none.
 func (s *Seller) NextExpiry() time.Time {
 	var first time.Time
 	for _, h := range s.holds.byToken {

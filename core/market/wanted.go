@@ -23,9 +23,9 @@ func gangOf(token string) string {
 	return gang
 }
 
-// Want keeps tasks from the capacity that a request needs, until now+ttl: what runs goes on, and none begins that would
-// occupy it later than the request can have it. Nothing is held, and machines are not kept from it. Repeating the token
-// renews it. It is refused where the request would not fit without tasks.
+// Want keeps new tasks from the capacity that a request needs, until the time that it returns, now+ttl. Tasks that run go
+// on, and a new one begins only if it ends before the request can have its capacity. Nothing is held: a machine may still
+// take it. Repeating the token renews it. It is refused where the request would not fit even without tasks.
 func (s *Seller) Want(now time.Time, r placement.Request, token string, ttl time.Duration) (time.Time, error) {
 	s.expireHolds(now)
 	if token == "" || ttl <= 0 || ttl > MaxHoldTTL {

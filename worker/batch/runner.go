@@ -310,11 +310,11 @@ func (r *Runner) messages(now time.Time, rec cluster.Record) (out []addressed) {
 	return out
 }
 
-// reservedEvery is how often a buyer is told again that room is reserved for it.
+// reservedEvery is how often a buyer is told again of the room that is reserved for its tasks.
 const reservedEvery = time.Second
 
-// tellReserved reports whether a buyer is to be told which room is reserved for it: if it changes for others than it
-// knows, or it was told long ago.
+// tellReserved reports whether a buyer is to be told for which shapes room is reserved: other ones than it was told last,
+// or the same ones after reservedEvery. It notes that the buyer is told.
 func (b *connectedBuyer) tellReserved(now time.Time, list []jobs.Reserved) bool {
 	same := slices.EqualFunc(list, b.reserved, func(x, y jobs.Reserved) bool { return x.Shape == y.Shape })
 	if same && now.Sub(b.reservedAt) < reservedEvery {

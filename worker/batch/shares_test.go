@@ -58,6 +58,10 @@ func TestUseOutlivesARestart(t *testing.T) {
 	j, shopJournal = j.Reopen(), shopJournal.Reopen()
 	h, s = open()
 	s.until(job1, 1)
+	waittest.Until(t, "the task that ran on counts", func() bool {
+		rec, err := h.Record(t.Context())
+		return err == nil && !rec.Tasks.IsZero()
+	})
 	h.stop()
 	if next := readShares(t, file); len(next.Used) != 1 || next.Used[0].Hours <= first.Used[0].Hours {
 		t.Errorf("%+v, and after a restart %+v", first, next)
