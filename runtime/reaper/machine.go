@@ -286,8 +286,13 @@ func (r *Reaper) killMachine(id string) error {
 	if sleeps {
 		return endAsleep(r, l, runtime.Exit{Code: 128 + int(syscall.SIGKILL), Signal: int(syscall.SIGKILL)})
 	}
-	r.killAll(l)
-	return l.waitUntilOver(killPatience)
+	unfound := r.killAll(l)
+	err := l.waitUntilOver(killPatience)
+	if err != nil && unfound != nil {
+		return fault.Wrap(unfound, fault.Unavailable, codeUnkillable,
+			"the processes of machine %s cannot be found now, so that some of them may run on", id)
+	}
+	return err
 }
 
 const killPatience = 10 * time.Second
@@ -333,10 +338,18 @@ func (r *Reaper) lifePIDs(l *life) []int {
 // hasProcess reports whether a process certainly belongs to the life, wherever it moved: it runs as the machine's own
 // user, or still has the machine's environment.
 func (l *life) hasProcess(pid int) bool {
+	has, _ := l.ownsProcess(pid)
+	return has
+}
+
+// ownsProcess is hasProcess with the error.
+func (l *life) ownsProcess(pid int) (bool, error) {
 	if l.owner != nil && users.Is(l.owner.uid) {
-		return proc.User(pid) == l.owner.uid
+		uid, err := proc.UserOf(pid)
+		return err == nil && uid == l.owner.uid, err
 	}
-	return proc.Has(pid, runtime.EnvMachine+"="+l.m.id)
+	env, err := proc.Environ(pid)
+	return slices.Contains(env, runtime.EnvMachine+"="+l.m.id), err
 }
 
 func (l *life) String() string { return fmt.Sprintf("%s/%d", l.m.id, l.attempt) }

@@ -174,7 +174,7 @@ func interruptSave(r *Reaper, q *frame.Request) {
 	saves := m != nil && m.life != nil && !m.life.ended && m.life.rec.Sleep == saving
 	r.mu.Unlock()
 	if saves {
-		r.killAll(m.life)
+		_ = r.killAll(m.life) // the request itself kills it, too
 	}
 }
 

@@ -190,7 +190,7 @@ func (r *Reaper) finishLife(l *life, x runtime.Exit) {
 func clearAway(r *Reaper, l *life) {
 	slot := r.takeBack(l)
 	if slot.meter == nil || !slot.meter.Empty() {
-		r.killAll(l)
+		r.killLeftovers(l)
 	}
 	for _, s := range l.streams {
 		if s != nil {
@@ -243,30 +243,55 @@ func (l *life) noteKill(r *Reaper) {
 	l.shot = true
 }
 
-// killAll sends SIGKILL to all processes of a life.
-func (r *Reaper) killAll(l *life) {
+// killLeftovers sends SIGKILL to all processes of a life whose main process has ended. It does not return before it has
+// found all of them, for which this process may lack a file descriptor or memory: a life whose end is told must have no
+// process that goes on. One that has got SIGKILL and does not end is not waited for.
+func (r *Reaper) killLeftovers(l *life) {
+	const pause = 100 * time.Millisecond
+	for warned := false; ; warned = true {
+		err := r.killAll(l)
+		if err == nil {
+			return
+		}
+		if !warned {
+			r.log.Warn("the processes that a machine has left behind cannot be found; it is tried until they are",
+				"machine", l.m.id, "err", err)
+		}
+		select {
+		case <-time.After(pause):
+		case <-r.ctx.Done():
+			return // the next reaper ends those of its cgroup
+		}
+	}
+}
+
+// killAll sends SIGKILL to all processes of a life. An error means that some may not have been found.
+func (r *Reaper) killAll(l *life) error {
 	l.noteKill(r)
 	ctx, cancel := r.withPatience(killPatience)
 	defer cancel()
 	if r.tree != nil {
 		if r.killMain(ctx, l) {
-			return
+			return nil
 		}
 		l.slotMu.Lock()
 		defer l.slotMu.Unlock()
 		if l.slotGone || l.slot.group.Empty() {
-			return
+			return nil
 		}
 		r.mu.Lock()
 		l.slot.killed = true
 		r.mu.Unlock()
 		err := l.slot.group.Kill(ctx)
 		if err == nil {
-			return
+			return nil
 		}
 		r.log.Warn("a cgroup could not be killed as a whole", "machine", l.m.id, "err", err)
+		if errors.Is(err, cgroup.ErrUnread) {
+			return errors.Join(err, r.killTree(l))
+		}
 	}
-	r.killTree(l)
+	return r.killTree(l)
 }
 
 // killMain ends a life that is a single process group, as most are, so that its cgroup stays fit for the next life: it
@@ -298,7 +323,7 @@ func (r *Reaper) killMain(ctx context.Context, l *life) bool {
 // then leads here again for the rest. Once it has ended, its orphans are children of the reaper, so only the reaper's
 // children that are not known are checked: a search through all of /proc would make every exit cost as much as there
 // are processes.
-func (r *Reaper) killTree(l *life) {
+func (r *Reaper) killTree(l *life) error {
 	dir := r.apart.dirOf(l)
 	r.mu.Lock()
 	ended := l.ended
@@ -313,37 +338,55 @@ func (r *Reaper) killTree(l *life) {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}
-		return
+		return nil
 	}
 	for range 100 { // new ones may be forked meanwhile
-		left := r.listLeftovers(l, dir)
-		if len(left) == 0 {
-			return
+		left, err := r.listLeftovers(l, dir)
+		if err != nil || len(left) == 0 {
+			return err
 		}
 		for _, pid := range left {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // ESRCH: it has ended already
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
+	return nil
 }
 
-// listLeftovers lists the processes that are left of a life whose main process has ended.
-func (r *Reaper) listLeftovers(l *life, dir string) []int {
-	kids, ok := proc.Children(os.Getpid())
+// listLeftovers lists the processes that are left of a life whose main process has ended. An error means that some may
+// be missing.
+func (r *Reaper) listLeftovers(l *life, dir string) ([]int, error) {
+	kids, ok, err := proc.ListChildren(os.Getpid())
+	if err != nil {
+		return nil, err
+	}
 	if !ok || !l.child {
-		return r.lifePIDs(l)
+		if _, err := proc.All(); proc.Lacking(err) {
+			return nil, err
+		}
+		return r.lifePIDs(l), nil
 	}
 	var out []int
 	for _, pid := range kids {
 		r.mu.Lock()
 		_, known := r.procs[pid]
 		r.mu.Unlock()
-		if !known && (proc.In(pid, l.rec.PID, dir) || l.hasProcess(pid)) {
+		if known {
+			continue
+		}
+		in, err := proc.IsIn(pid, l.rec.PID, dir)
+		if err == nil && !in {
+			in, err = l.ownsProcess(pid)
+		}
+		if proc.Lacking(err) {
+			return nil, err
+		}
+		if in {
 			out = append(out, proc.Tree(pid)...)
 		}
 	}
 	return slices.DeleteFunc(out, func(pid int) bool {
 		s, err := proc.Read(pid)
-		return err != nil || s.State == 'Z' || s.State == 'X'
-	})
+		return err != nil && !proc.Lacking(err) || s.State == 'Z' || s.State == 'X'
+	}), nil
 }

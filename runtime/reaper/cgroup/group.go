@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/runtime/devices"
+	"github.com/soukhq/souk/runtime/reaper/proc"
 )
 
 // Limits of one machine. Zero means no limit.
@@ -183,12 +184,27 @@ func (g Group) Add(pid int) error {
 // NeedsEnter reports whether there are v1 hierarchies, which lack CLONE_INTO_CGROUP.
 func (g Group) NeedsEnter() bool { return len(g.t.V1) > 0 }
 
-// PIDs lists the processes of the group, except this process (one of its threads may be inside for a moment).
+// PIDs lists the processes of the group, except this process (one of its threads may be inside for a moment). It lists
+// none if they cannot be read.
 func (g Group) PIDs() []int {
+	pids, _ := g.readPIDs()
+	return pids
+}
+
+// ErrUnread reports that it is unknown which processes a group has, because this process lacks a file descriptor or
+// memory.
+var ErrUnread = errors.New("the processes of a cgroup cannot be read")
+
+// readPIDs is PIDs with the error, which is ErrUnread. A group that does not exist has no processes.
+func (g Group) readPIDs() ([]int, error) {
 	self := os.Getpid()
+	var unread error
 	for _, dir := range g.t.hierarchyDirs() {
 		b, err := os.ReadFile(filepath.Join(dir, g.name, "cgroup.procs"))
 		if err != nil {
+			if proc.Lacking(err) {
+				unread = fmt.Errorf("%w: %w", ErrUnread, err)
+			}
 			continue
 		}
 		var pids []int
@@ -197,13 +213,14 @@ func (g Group) PIDs() []int {
 				pids = append(pids, pid)
 			}
 		}
-		return pids
+		return pids, nil
 	}
-	return nil
+	return nil, unread
 }
 
-// Kill kills every process of the group. With v2 the kernel kills them at once. With v1 their processes are signalled
-// repeatedly until the group is empty, or ctx ends. Kill first removes the group's CPU limit, since a process needs CPU
+// Kill kills every process of the group. With v2 the kernel kills them at once. With v1, or where that fails, their
+// processes are signalled repeatedly until the group is empty, or ctx ends. The error is ErrUnread if some may not have
+// been signalled. Kill first removes the group's CPU limit, since a process needs CPU
 // time to end: with a twentieth of a core, a thousand processes would take a minute.
 func (g Group) Kill(ctx context.Context) error {
 	_ = g.applySettings(g.unlimitedCPU()) // on an error they end more slowly
@@ -214,8 +231,8 @@ func (g Group) Kill(ctx context.Context) error {
 		}
 	}
 	for {
-		pids := g.PIDs()
-		if len(pids) == 0 {
+		pids, unread := g.readPIDs()
+		if len(pids) == 0 && unread == nil {
 			return nil
 		}
 		for _, pid := range pids {
@@ -224,7 +241,10 @@ func (g Group) Kill(ctx context.Context) error {
 		_ = g.freezeV1(false) // a frozen process dies only once thawed
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%d processes of a cgroup do not end: %w", len(g.PIDs()), ctx.Err())
+			if unread != nil {
+				return unread
+			}
+			return fmt.Errorf("%d processes of a cgroup do not end: %w", len(pids), ctx.Err())
 		case <-time.After(2 * time.Millisecond):
 		}
 	}
@@ -318,12 +338,13 @@ func (g Group) TryRemove() error {
 	return nil
 }
 
-// Empty reports whether the group has no processes.
+// Empty reports whether the group has no processes; false if that is unknown.
 func (g Group) Empty() bool {
 	if g.t.V2 != "" {
 		return g.readEvent("populated") == "0"
 	}
-	return len(g.PIDs()) == 0
+	pids, err := g.readPIDs()
+	return len(pids) == 0 && err == nil
 }
 
 // Join moves a process into the group's v1 hierarchies.

@@ -3,6 +3,7 @@ package proc
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -253,33 +254,56 @@ func Having(variable string) []int {
 // User returns the uid of a process, -1 if there is no such process. It does not use the owner of a /proc file, which a
 // process can hide.
 func User(pid int) int {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
-	if err != nil {
-		return -1
-	}
-	_, line, _ := strings.Cut(string(b), "\nUid:")
-	words := strings.Fields(line)
-	if len(words) == 0 {
-		return -1
-	}
-	uid, err := strconv.Atoi(words[0])
+	uid, err := UserOf(pid)
 	if err != nil {
 		return -1
 	}
 	return uid
 }
 
+// UserOf is User with the error.
+func UserOf(pid int) (int, error) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return -1, err
+	}
+	_, line, _ := strings.Cut(string(b), "\nUid:")
+	words := strings.Fields(line)
+	if len(words) == 0 {
+		return -1, fmt.Errorf("process %d has a status without a user", pid)
+	}
+	return strconv.Atoi(words[0])
+}
+
+// Lacking reports whether a file cannot be opened or read only because this process, or the host, lacks a file
+// descriptor or memory: the same call may succeed later.
+func Lacking(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
+}
+
 // Children lists the children of a process, including zombies. ok is false if the kernel does not provide the list
 // (CONFIG_PROC_CHILDREN).
 func Children(pid int) (pids []int, ok bool) {
+	pids, ok, _ = ListChildren(pid)
+	return pids, ok
+}
+
+// ListChildren is Children with an error, which is Lacking, if some children may be missing from the list.
+func ListChildren(pid int) (pids []int, ok bool, err error) {
 	dir := "/proc/" + strconv.Itoa(pid) + "/task"
-	tasks, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, !os.IsNotExist(err)
+	tasks, errD := os.ReadDir(dir)
+	if Lacking(errD) {
+		err = errD
+	}
+	if errD != nil {
+		return nil, !os.IsNotExist(errD), err
 	}
 	for _, t := range tasks {
-		b, err := os.ReadFile(filepath.Join(dir, t.Name(), "children"))
-		if err != nil {
+		b, errT := os.ReadFile(filepath.Join(dir, t.Name(), "children"))
+		if Lacking(errT) {
+			err = errT
+		}
+		if errT != nil {
 			continue // the thread has ended meanwhile, or there is no such file
 		}
 		ok = true
@@ -289,7 +313,7 @@ func Children(pid int) (pids []int, ok bool) {
 			}
 		}
 	}
-	return pids, ok
+	return pids, ok, err
 }
 
 // Tree returns pid and all its descendants.
@@ -304,6 +328,12 @@ func Tree(pid int) []int {
 
 // In reports whether a process belongs to the session, or its current directory is dir or below.
 func In(pid, session int, dir string) bool {
+	in, _ := IsIn(pid, session, dir)
+	return in
+}
+
+// IsIn is In with the error.
+func IsIn(pid, session int, dir string) (bool, error) {
 	s, err := Read(pid)
-	return err == nil && (s.Session == session || hasCwdIn(pid, dir))
+	return err == nil && (s.Session == session || hasCwdIn(pid, dir)), err
 }
