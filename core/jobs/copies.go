@@ -222,9 +222,9 @@ func (c *Copies) addGroups(old *CopiedJob, x *Copy) error {
 		if err != nil {
 			return err
 		}
-		h.Past = old.job.past // of this copy
+		h.Past, h.Spent = old.job.past, old.job.spent // of this copy
 		old.job.applyHead(h)
-		raw, _, err := old.job.encodeHead(old.job.past)
+		raw, _, err := old.job.encodeHead(old.job.past, old.job.spent)
 		if err != nil {
 			return err
 		}

@@ -126,6 +126,7 @@ type copying struct {
 	piece   int        // sent so far; 0: it has not begun
 	covered int        // of groups, those that it has
 	past    []Past
+	spent   *account
 
 	sent inFlight
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/accounts"
 	"github.com/soukhq/souk/core/auction"
 	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/core/share"
@@ -58,6 +59,8 @@ type Dispatcher struct {
 	heads    []restored
 	groups   map[string][]group
 	done     []*job // finished, oldest first
+	ledger   *accounts.Ledger
+	maxKept  int // MaxKept, but for tests
 	out      Out
 
 	// attempts may have been given out that this dispatcher does not know of, since the host went down or a job was
@@ -199,7 +202,8 @@ type Adopted struct {
 
 // NewDispatcher makes a dispatcher without jobs. It gives out no tasks before Open.
 func NewDispatcher(rules auction.Rules) *Dispatcher {
-	return &Dispatcher{rules: rules, jobs: map[string]*job{}, numbers: map[int32]*job{},
+	return &Dispatcher{rules: rules, ledger: accounts.NewLedger(), maxKept: MaxKept,
+		jobs: map[string]*job{}, numbers: map[int32]*job{},
 		workers: map[cluster.WorkerID]*workerState{}, dirty: map[*job]bool{},
 		requeue: map[*job]bool{}, byShape: map[Shape]*shapeQueue{}}
 }
@@ -208,6 +212,7 @@ func NewDispatcher(rules auction.Rules) *Dispatcher {
 // it again now and then: it retries jobs that wait for a time.
 func (d *Dispatcher) Open(now time.Time) {
 	d.ready = true
+	d.ledger.Prune(now)
 	for j := range d.requeue {
 		d.requeueWaiting(j)
 	}

@@ -12,6 +12,8 @@ const (
 	heirPatience = 5 * time.Second // a member that takes no copies for so long is no heir any more
 	heirPause    = time.Minute     // until it may be one again
 
+	maxMissed = MaxCopies // drops that are repeated to one heir
+
 	// from one batch of copies to the next, if that has only results: nobody waits for them but workers, which keep them
 	copyGap = 100 * time.Millisecond
 )
@@ -22,6 +24,8 @@ type heirState struct {
 	jobs    []*job // with something to send, in order
 	sent    []*job // in flight; nil: one that does not matter any more
 	drops   []Copy // of jobs that were purged
+	leaving []Copy // those of drops that are in flight
+	missed  []Copy // those that did not arrive: they are repeated once the member answers again
 	sentAt  time.Time
 	failing time.Time
 	unfit   time.Time // when it was given up
@@ -49,7 +53,7 @@ func (d *Dispatcher) giveHeir(j *job) {
 // is given out: it may have taken the job over.
 func (d *Dispatcher) askHeir(j *job) {
 	j.endSaved = !j.ended.IsZero()
-	_, j.head, _ = j.encodeHead(j.past) // it was decoded from JSON
+	_, j.head, _ = j.encodeHead(j.past, j.spent) // it was decoded from JSON
 	if j.heir != "" {
 		j.uncertain, j.copying.probe, j.copying.first = true, true, true
 		d.queueCopy(j)
@@ -144,12 +148,16 @@ func (d *Dispatcher) releaseJob(now time.Time, j *job) {
 	}
 }
 
+// repeatDrops sends the drops again that did not arrive.
+func (h *heirState) repeatDrops() { h.drops, h.missed = append(h.drops, h.missed...), nil }
+
 // ProbeHeir asks a member that has come back whether its copies are up to date. The member may be an heir again at once:
 // that it did not answer was because it was down.
 func (d *Dispatcher) ProbeHeir(id cluster.WorkerID) {
 	for _, h := range d.heirs {
 		if h.id == id {
 			h.failing, h.unfit = time.Time{}, time.Time{}
+			h.repeatDrops()
 		}
 	}
 	for _, j := range d.order {
@@ -175,7 +183,7 @@ func (d *Dispatcher) Copies(now time.Time) (out []CopyBatch) {
 		}
 		h.sentAt = now
 		b, size, later := CopyBatch{To: h.id, List: h.drops}, 0, []*job(nil)
-		h.sent, h.drops = make([]*job, len(h.drops)), nil
+		h.sent, h.drops, h.leaving = make([]*job, len(h.drops)), nil, h.drops
 		for len(h.jobs) > 0 && size < batchBytes {
 			j := h.jobs[0]
 			h.jobs = h.jobs[1:]
@@ -214,7 +222,7 @@ func (d *Dispatcher) nextCopy(j *job) (x Copy, ok bool) {
 	case c.whole:
 		if c.piece == 0 {
 			var saved []Result
-			saved, c.past = j.savedResults()
+			saved, c.past, c.spent = j.savedResults()
 			c.rest, c.covered = splitGroups(saved), len(c.groups)
 		}
 		x.Groups = firstGroups(c.rest)
@@ -224,7 +232,7 @@ func (d *Dispatcher) nextCopy(j *job) (x Copy, ok bool) {
 		x.Piece, x.More = c.piece, len(x.Groups) < len(c.rest)
 		c.sent.groups, c.sent.last = len(x.Groups), !x.More
 		if !x.More {
-			x.Head, _, _ = j.encodeHead(c.past) // it could be encoded before
+			x.Head, _, _ = j.encodeHead(c.past, c.spent) // it could be encoded before
 		}
 		return x, true
 	case j.isUpToDate():
@@ -234,7 +242,7 @@ func (d *Dispatcher) nextCopy(j *job) (x Copy, ok bool) {
 	x.Version -= len(c.groups) - len(x.Groups)
 	c.sent.groups = len(x.Groups)
 	if c.theirs != j.head {
-		x.Head, _, _ = j.encodeHead(j.past)
+		x.Head, _, _ = j.encodeHead(j.past, j.spent)
 	}
 	return x, true
 }
@@ -250,8 +258,9 @@ func firstGroups(all [][]Result) [][]Result {
 	return all
 }
 
-// savedResults returns the newest result of each task that is in the journal, and which attempts it had besides.
-func (j *job) savedResults() (out []Result, past []Past) {
+// savedResults returns the newest result of each task that is in the journal, and which attempts it had besides, and
+// what they used.
+func (j *job) savedResults() (out []Result, past []Past, spent *account) {
 	unsaved := map[int]bool{}
 	for _, list := range [][]Result{j.unsaved, j.saving} {
 		for i := range list {
@@ -277,14 +286,15 @@ func (j *job) savedResults() (out []Result, past []Past) {
 			past = append(past, p)
 		}
 	}
-	return out, past
+	return out, past, j.account.without(j, out, j.unsaved, j.saving)
 }
 
 // Copied takes a member's answers to a batch of copies.
 func (d *Dispatcher) Copied(now time.Time, by cluster.WorkerID, answers []CopyAnswer) {
 	h := d.heirOf(by)
 	sent := h.sent
-	h.sent, h.failing = nil, time.Time{}
+	h.sent, h.failing, h.leaving = nil, time.Time{}, nil
+	h.repeatDrops()
 	for i, j := range sent {
 		if j == nil || d.jobs[j.id] != j {
 			continue
@@ -358,6 +368,10 @@ func (d *Dispatcher) NotCopied(by cluster.WorkerID) {
 	if h.failing.IsZero() {
 		h.failing = h.sentAt
 	}
+	if h.missed = append(h.missed, h.leaving...); len(h.missed) > maxMissed {
+		h.missed = h.missed[len(h.missed)-maxMissed:]
+	}
+	h.leaving = nil
 	for _, j := range h.sent {
 		if j == nil || d.jobs[j.id] != j {
 			continue

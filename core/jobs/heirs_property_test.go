@@ -114,6 +114,7 @@ func (m *many) mend() {
 }
 
 func (m *many) checkEnd() {
+	m.checkAccounts()
 	for id, answered := range m.answered {
 		kept := 0
 		var at *memberModel

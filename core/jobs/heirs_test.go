@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	gocmp "github.com/google/go-cmp/cmp"
+
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/jobs"
 )
@@ -232,6 +234,47 @@ func TestRetriesCountOverATakeOver(t *testing.T) {
 	}
 	if j, err := heir.s.Dispatcher.Status(m.now, id); err != nil || j.State != jobs.Failed || j.Retried != 2 {
 		t.Errorf("%+v, %v", j, err)
+	}
+	before := heir.s.Dispatcher.Accounts(0)
+	if s := ledgerOf(before); s.Attempts != 3 || s.Failed != 1 || s.Jobs != 1 || s.CoreUS == 0 {
+		t.Errorf("the accounts of who took it over: %+v", before)
+	}
+	heir.crash()
+	heir.start()
+	if diff := gocmp.Diff(before, heir.s.Dispatcher.Accounts(0)); diff != "" {
+		t.Errorf("a restart changes the accounts: %s", diff)
+	}
+}
+
+// TestPurgedJobIsAccountedOnce: a keeper purges a job, and its heir does not hear of that and takes the job over. It drops
+// the job when it hears of it.
+func TestPurgedJobIsAccountedOnce(t *testing.T) {
+	m := newMany(t, 2)
+	keeper := m.members[0]
+	id := m.submitTo(keeper, 1, nil)
+	heir := keeper.heirOf(id)
+	for range 10 {
+		m.wholeRound()
+	}
+	keeper.s.Dispatcher.KeepFinished(0)
+	keeper.commit()
+	keeper.copyJobs(copyIsLost)
+	m.setLink(keeper.place, heir.place, true)
+	for range 10 {
+		m.wholeRound()
+	}
+	if j, err := heir.s.Dispatcher.Status(m.now, id); err != nil || j.State != jobs.Succeeded {
+		t.Fatalf("at its heir: %+v, %v", j, err)
+	}
+	m.setLink(keeper.place, heir.place, false)
+	keeper.s.Dispatcher.ProbeHeir(heir.id) // as the buyer does when it hears the member again
+	for range 10 {
+		m.wholeRound()
+	}
+	all := ledgerOf(keeper.s.Dispatcher.Accounts(0))
+	other := ledgerOf(heir.s.Dispatcher.Accounts(0))
+	if all.Add(&other, 1); all.Jobs != 1 || all.Succeeded != 1 || all.Attempts != 1 {
+		t.Errorf("the accounts of both have %+v", all)
 	}
 }
 

@@ -31,6 +31,7 @@ type job struct {
 	evicted   int                // attempts that were evicted, for a machine or a drain
 	lost      int                // attempts that were lost and retried
 	used      tally              // by the attempts that ended
+	account   account            // the same, by day
 	// until when no task of it is given out, as its namespace cannot pay; zero: the job is in the queue
 	unpaid time.Time
 
@@ -52,6 +53,7 @@ type job struct {
 	endSaved  bool     // its end is in the journal
 	records   int      // finished groups of results in the journal
 	past      []Past
+	spent     *account // as head.Spent
 
 	epoch   int              // see Claim
 	heir    cluster.WorkerID // the member with a copy of it; "": none

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/accounts"
 	"github.com/soukhq/souk/core/fsm"
 	"github.com/soukhq/souk/fault"
 )
@@ -34,6 +35,7 @@ type head struct {
 	Epoch int              `json:"epoch,omitempty"`
 	Heir  cluster.WorkerID `json:"heir,omitempty"`
 	Past  []Past           `json:"past,omitempty"`
+	Spent *account         `json:"spent,omitempty"` // by attempts whose results are not kept; nil: nothing
 
 	Held bool  `json:"held,omitempty"` // it is on hold
 	Met  []int `json:"met,omitempty"`  // which of Spec.After are met
@@ -50,9 +52,9 @@ type Past struct {
 }
 
 // encodeHead returns a job's head and its checksum, which is never 0.
-func (j *job) encodeHead(past []Past) (raw []byte, sum uint32, err error) {
+func (j *job) encodeHead(past []Past, spent *account) (raw []byte, sum uint32, err error) {
 	h := head{Spec: j.spec, Submitted: j.submitted, Cancelled: j.why, Dropped: j.dropped, Ended: j.ended,
-		Epoch: j.epoch, Heir: j.heir, Past: past, Held: j.onHold, Met: j.metDependencies(),
+		Epoch: j.epoch, Heir: j.heir, Past: past, Spent: spent, Held: j.onHold, Met: j.metDependencies(),
 		Requeued: j.requeuedAttempts(), DropWhy: j.dropWhy}
 	if raw, err = json.Marshal(h); err != nil {
 		return nil, 0, fault.Wrap(err, fault.Internal, fault.CodeJournal, "job %s cannot be written as JSON", j.id)
@@ -77,6 +79,11 @@ func (d *Dispatcher) Flush() ([]fsm.Record, error) {
 		return nil, nil
 	}
 	out := d.purgeFinished()
+	account, err := d.ledgerRecords()
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, account...)
 	for _, j := range slices.SortedFunc(maps.Keys(d.dirty),
 		func(a, b *job) int { return cmp.Compare(a.number, b.number) }) {
 		for _, g := range splitGroups(j.unsaved) {
@@ -90,7 +97,7 @@ func (d *Dispatcher) Flush() ([]fsm.Record, error) {
 		}
 		j.saving, j.unsaved = j.unsaved, nil
 		if j.headDirty {
-			b, sum, err := j.encodeHead(j.past)
+			b, sum, err := j.encodeHead(j.past, j.spent)
 			if err != nil {
 				return nil, err
 			}
@@ -190,19 +197,16 @@ func splitGroups(all []Result) (out [][]Result) {
 // purgeFinished removes the oldest finished jobs beyond MaxKept and MaxKeptTasks.
 func (d *Dispatcher) purgeFinished() []fsm.Record {
 	var out []fsm.Record
-	for len(d.done) > MaxKept || d.countKeptTasks() > MaxKeptTasks {
+	for len(d.done) > d.maxKept || d.countKeptTasks() > MaxKeptTasks {
 		n := slices.IndexFunc(d.done, func(j *job) bool { return j.sealed && !d.isAwaited(j.id) })
 		if n < 0 {
 			break
 		}
 		j := d.done[n]
 		d.done = slices.Delete(d.done, n, n+1)
+		d.closeAccount(j)
 		out = append(out, d.removeJob(j)...)
-		if j.heir != "" && j.rival == nil { // if that does not arrive, the heir keeps the job
-			d.leaveHeir(j)
-			h := d.heirOf(j.heir)
-			h.drops = append(h.drops, Copy{Job: j.id, Epoch: j.epoch, Drop: true})
-		}
+		d.dropAtHeir(j)
 	}
 	for _, j := range d.forgotten {
 		d.done = slices.DeleteFunc(d.done, func(o *job) bool { return o == j })
@@ -210,6 +214,16 @@ func (d *Dispatcher) purgeFinished() []fsm.Record {
 	}
 	d.forgotten = nil
 	return out
+}
+
+// dropAtHeir has the heir of a job that is removed forget its copy. If that does not arrive, the heir takes the job
+// over, and drops it once it hears of that.
+func (d *Dispatcher) dropAtHeir(j *job) {
+	if j.heir != "" && j.rival == nil {
+		d.leaveHeir(j)
+		h := d.heirOf(j.heir)
+		h.drops = append(h.drops, Copy{Job: j.id, Epoch: j.epoch, Drop: true})
+	}
 }
 
 // countKeptTasks counts the tasks of finished jobs.
@@ -265,6 +279,13 @@ func (d *Dispatcher) Restore(r fsm.Record) error {
 			d.groups = map[string][]group{}
 		}
 		d.groups[id] = append(d.groups[id], g)
+	case accountBucket:
+		var e accounts.Entry
+		if err := json.Unmarshal(r.Value, &e); err != nil {
+			return fault.Wrap(err, fault.Internal, fault.CodeJournalDamaged,
+				"the account %.80q cannot be read; restore the journal from a backup", r.Key)
+		}
+		d.ledger.Restore(&e)
 	default:
 		return fault.New(fault.Internal, fault.CodeJournalDamaged,
 			"the journal of jobs has a bucket %q that this souk does not know; it was written by a newer souk, so "+
@@ -319,7 +340,7 @@ func decodeHead(id string, raw []byte) (*head, error) {
 // applyHead takes over a head, but for the spec and the time of submission.
 func (j *job) applyHead(h *head) {
 	j.why, j.dropped, j.ended = h.Cancelled, h.Dropped, h.Ended
-	j.epoch, j.heir, j.past = h.Epoch, h.Heir, h.Past
+	j.epoch, j.heir, j.past, j.spent = h.Epoch, h.Heir, h.Past, h.Spent
 	j.onHold, j.dropWhy = h.Held, h.DropWhy
 	j.setMet(h.Met)
 	j.setRequeued(h.Requeued)
@@ -327,6 +348,7 @@ func (j *job) applyHead(h *head) {
 
 // addPast counts the attempts whose results are not kept.
 func (j *job) addPast() {
+	j.account.addSpent(j.spent)
 	for _, p := range j.past {
 		if i, ok := j.placeOf(p.Index); ok {
 			t := &j.tasks[i]
@@ -340,7 +362,7 @@ func (j *job) addPast() {
 func (j *job) replayResult(r Result) {
 	i, ok := j.placeOf(r.Index)
 	if ok {
-		j.used.addResult(&r)
+		j.addUsed(&r)
 	}
 	if !ok || j.tasks[i].state != waiting {
 		return

@@ -253,7 +253,7 @@ func (d *Dispatcher) takeResult(now time.Time, s *workerState, r Result) {
 		r.Dropped = t.state == cancelled
 		r.Retry = !r.Dropped || t.result != nil && t.result.Dropped // only one result is final
 		j.unsaved = append(j.unsaved, r)
-		j.used.addResult(&r)
+		j.addUsed(&r)
 		d.dirty[j] = true
 		if r.Dropped {
 			t.attempt, t.result = int32(r.Attempt), &r
@@ -295,7 +295,7 @@ func (d *Dispatcher) settleAttempt(now time.Time, j *job, i int, r Result) {
 		r.Retry = true
 		t.result = &r
 		j.unsaved = append(j.unsaved, r)
-		j.used.addResult(&r)
+		j.addUsed(&r)
 		d.putTaskBack(j, i)
 		d.announceWork(now)
 		return
@@ -306,7 +306,7 @@ func (d *Dispatcher) settleAttempt(now time.Time, j *job, i int, r Result) {
 	}
 	t.result = &r
 	j.unsaved = append(j.unsaved, r)
-	j.used.addResult(&r)
+	j.addUsed(&r)
 	d.endTask(now, j, i, to)
 	if r.isSuccess() {
 		j.ok++

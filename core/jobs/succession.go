@@ -40,6 +40,7 @@ func (s *Succession) Take(now time.Time, keeper cluster.WorkerID, x *Copy) CopyA
 	case x.Drop:
 		a.State = CopyKept
 		s.Copies.dropFor(keeper, x)
+		s.Dispatcher.dropAdopted(x)
 	case own == nil && s.Copies.isNewerThan(keeper, x):
 		if s.adopt(now, x.Job) {
 			a.State, a.Rival = CopyRivaled, s.Dispatcher.ClaimOf(s.Self, x.Job)

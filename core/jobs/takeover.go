@@ -122,6 +122,16 @@ func (d *Dispatcher) forgetHandedOver(j *job) {
 	d.noteChanged(j)
 }
 
+// dropAdopted forgets a job that was taken over after its end from a member that has purged it, which says so only now.
+// That member accounts for it.
+func (d *Dispatcher) dropAdopted(x *Copy) {
+	j := d.jobs[x.Job]
+	if j != nil && j.rival == nil && j.epoch > x.Epoch && j.endSaved {
+		d.dropAtHeir(j)
+		d.forgetHandedOver(j)
+	}
+}
+
 // isOthers reports whether the tasks of a job are the business of another member, which has taken it over.
 func (d *Dispatcher) isOthers(id string) bool {
 	if j := d.jobs[id]; j != nil {
@@ -147,7 +157,7 @@ func (d *Dispatcher) Adopt(now time.Time, x *CopiedJob) bool {
 	d.tasks += len(j.tasks)
 	d.noteCorr(&j.spec)
 	j.epoch, j.heir, j.records = min(j.epoch+1, MaxEpoch), "", 0
-	j.unsaved, j.past = j.savedResults()
+	j.unsaved, j.past, j.spent = j.savedResults()
 	j.adopted = len(j.unsaved)
 	j.used = tally{} // of what is kept from here on, so that a restart changes nothing
 	for i := range j.unsaved {
@@ -251,7 +261,7 @@ func (d *Dispatcher) mergeResult(now time.Time, j *job, i int, r Result) {
 	t.attempt = max(t.attempt, int32(r.Attempt))
 	t.result = &r
 	j.unsaved = append(j.unsaved, r)
-	j.used.addResult(&r)
+	j.addUsed(&r)
 	if r.Dropped {
 		d.endTask(now, j, i, cancelled)
 		return
