@@ -2,6 +2,7 @@ package api
 
 import (
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/accounts"
 	"github.com/soukhq/souk/core/jobs"
 )
 
@@ -14,6 +15,11 @@ type NewJob struct {
 // JobList lists jobs, oldest first.
 type JobList struct {
 	Jobs []jobs.Job `json:"jobs"`
+}
+
+// AccountList lists what tasks did and used, of the jobs of all members.
+type AccountList struct {
+	Accounts []accounts.AccountLine `json:"accounts"`
 }
 
 // TasksRequeued is the answer to the requeueing of tasks.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/accounts"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -147,6 +148,8 @@ func (d describer) of(t reflect.Type, in bool) object {
 	switch t {
 	case reflect.TypeFor[time.Time]():
 		return object{"type": "string", "format": "date-time"}
+	case reflect.TypeFor[accounts.Day]():
+		return object{"type": "string", "format": "date"}
 	case reflect.TypeFor[machine.Duration]():
 		return either("string", "integer")
 	case reflect.TypeFor[machine.Autostop]():

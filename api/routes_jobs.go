@@ -12,6 +12,7 @@ const (
 	GetJob     Op = "GET /v1/souk/jobs/{job}"
 	WaitJob    Op = "GET /v1/souk/jobs/{job}/wait"
 	ReportJob  Op = "GET /v1/souk/jobs/{job}/report"
+	Accounts   Op = "GET /v1/souk/accounts"
 	CancelJob  Op = "POST /v1/souk/jobs/{job}/cancel"
 	HoldJob    Op = "POST /v1/souk/jobs/{job}/hold"
 	ReleaseJob Op = "POST /v1/souk/jobs/{job}/release"
@@ -40,6 +41,9 @@ func jobRoutes() []Route {
 			Query: "timeout done", Out: jobs.Job{}},
 		{Op: ReportJob, Verb: VerbGet, Kind: KindJob,
 			About: "Report what a job asked for, waited for and used.", Out: jobs.JobReport{}},
+		{Op: Accounts, Verb: VerbList, Kind: KindJob,
+			About: "Add up what tasks used: from a day on, by day, namespace and owner, or some of them, as day,owner.",
+			Query: "since by", Out: AccountList{}},
 		{Op: CancelJob, Verb: VerbOperate, Kind: KindJob, About: "Drop the tasks that wait, end those that run.",
 			Out: jobs.Job{}},
 		{Op: HoldJob, Verb: VerbOperate, Kind: KindJob,

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/core/accounts"
 	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/machine"
 )
@@ -64,6 +65,15 @@ func (c *Client) WaitJob(ctx context.Context, ref string, done int, limit time.D
 	var j jobs.Job
 	err := c.doCall(ctx, newCall(api.WaitJob, ref).withQuery(q), &j)
 	return j, err
+}
+
+// Accounts adds up what tasks used from a day on, by day, namespace and owner, or those of them that by names, with
+// commas.
+func (c *Client) Accounts(ctx context.Context, since accounts.Day, by string) ([]accounts.AccountLine, error) {
+	var a api.AccountList
+	q := url.Values{"since": {since.String()}, "by": {by}}
+	err := c.doCall(ctx, newCall(api.Accounts).withQuery(q), &a)
+	return a.Accounts, err
 }
 
 // JobReport returns what a job asked for, waited for and used.

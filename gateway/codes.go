@@ -32,6 +32,7 @@ const (
 	codeShowSecrets     fault.Code = "show_secrets"      // the values of secrets are never shown
 	codeSince           fault.Code = "since"             // the text is no time
 	codeStream          fault.Code = "stream"            // a line of the answer cannot be written
+	codeAccounts        fault.Code = "accounts"          // the accounts are asked for in a way that is not understood
 	codeTokenApp        fault.Code = "token_app"         // the token is good for another app
 	codeUnimplemented   fault.Code = "unimplemented"     // souk does not do this
 	codeValue           fault.Code = "value"             // the value is missing

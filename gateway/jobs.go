@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/core/accounts"
 	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/core/market"
 	"github.com/soukhq/souk/core/placement"
@@ -37,6 +38,8 @@ type Jobs interface {
 	// List lists the jobs of an app, "" for all, oldest first, those that have ended only if ended is set; and the
 	// members that could not be asked.
 	List(ctx context.Context, app string, ended bool) ([]jobs.Job, []find.Unanswered, error)
+	// Accounts returns what each owner's tasks did and used from a day on, and the members that could not be asked.
+	Accounts(ctx context.Context, since accounts.Day) ([]accounts.Entry, []find.Unanswered, error)
 	// JobReport returns what a job asked for and used.
 	JobReport(ctx context.Context, job string) (jobs.JobReport, error)
 	// Tasks lists tasks in order of index; next is the index to continue with; -1 at the end.
@@ -79,6 +82,7 @@ func (a *jobsAPI) opHandlers() handlers {
 	return handlers{
 		"POST /v1/souk/jobs":                         a.submitJob,
 		"GET /v1/souk/jobs":                          a.listJobs,
+		"GET /v1/souk/accounts":                      a.listAccounts,
 		"GET /v1/souk/jobs/{job}":                    a.getJob,
 		"GET /v1/souk/jobs/{job}/wait":               a.waitJob,
 		"GET /v1/souk/jobs/{job}/report":             a.reportJob,

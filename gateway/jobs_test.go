@@ -13,6 +13,7 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/accounts"
 	"github.com/soukhq/souk/core/auction"
 	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/fault"
@@ -25,7 +26,8 @@ import (
 type deskJobs struct {
 	mu         sync.Mutex
 	dispatcher *jobs.Dispatcher
-	copies     []jobs.Job // of another member's jobs; the test sets them before it asks
+	accounts   []accounts.Entry // besides those of its jobs
+	copies     []jobs.Job       // of another member's jobs; the test sets them before it asks
 }
 
 func newDeskJobs() *deskJobs {
@@ -129,6 +131,12 @@ func (d *deskJobs) JobReport(_ context.Context, job string) (jobs.JobReport, err
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.dispatcher.JobReport(time.Now(), job)
+}
+
+func (d *deskJobs) Accounts(_ context.Context, since accounts.Day) ([]accounts.Entry, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return append(d.dispatcher.Accounts(since), d.accounts...), nil
 }
 
 func (d *deskJobs) ReportOfCopy(ctx context.Context, job string) (jobs.JobReport, error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/accounts"
 	job "github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/internal/unixuser"
 	"github.com/soukhq/souk/machine"
@@ -40,6 +41,7 @@ func values() map[string]value {
 		"backfill": {list: words("easy", "conservative", "fcfs"), kind: "policy"},
 		"unmet":    {list: words("cancel", "wait"), kind: "string"},
 		"after":    {list: jobs, kind: "stringArray"},
+		"by":       {list: words(accounts.ByWords()...), kind: "string"},
 
 		"kill-on-invalid-dep": {list: words("yes", "no")},
 		"input":               file, "output": file, "error": file,

@@ -13,7 +13,8 @@ import (
 )
 
 func cmdJobReport(c *cli.Env) *cobra.Command {
-	return &cobra.Command{Use: "report [JOB]", Short: "Report what a job used, or what each owner's jobs did",
+	var f accountFlags
+	cmd := &cobra.Command{Use: "report [JOB]", Short: "Report what a job used, or what each owner's jobs did",
 		Long: `Report what a job asked for, how long it waited and ran, what CPU time and memory its tasks used, and what to
 ask for the next time where that is clear. Without JOB: what the jobs of each owner asked for and used together.
 
@@ -21,15 +22,28 @@ Both are of jobs that are still kept, as "souk job ls --all" lists them: each me
 fewer where they have very many tasks. An owner's line has the jobs that you may see in full: another Unix user's
 are left out.
 
+With --since: what tasks used from that day on, of all jobs that there were, as each member keeps it for 400 days; by
+owner, or as --by says. Days are of UTC. An attempt of a task counts on the day on which it ended, with what it asked
+for and used from its start on; a job on the day on which it was submitted. WAITED is how long jobs waited on average
+until their first task began. What a Unix user's tasks used is shown to this user and to admins. Of one day, what more
+than 64 owners used is added up as "others".
+
 MEMORY is the largest amount that a task had in use at once: of all its processes, with files that it read, where
 the kernel counts that for each task (cgroup v1, or v2 since Linux 6.12); else of its largest process. CPU time of
 programs that a task leaves behind counts only where tasks have cgroups.
 
 share is how the user of the job, in its namespace, stands at a worker that has tasks of theirs waiting: what was used
 there, of which a day later half counts, and what part of the worker is due to them of all who wait for it.`,
-		Example: "  souk job report sweep\n  souk job report\n  souk job report sweep --json | jq .cpu_efficiency",
-		Args:    cli.Args(0, 1, "one job, by id or name, or nothing"),
+		Example: "  souk job report sweep\n  souk job report\n  souk job report --since 7d --by day,owner\n" +
+			"  souk job report sweep --json | jq .cpu_efficiency",
+		Args: cli.Args(0, 1, "one job, by id or name, or nothing"),
 		RunE: func(cmd *cobra.Command, refs []string) error {
+			if err := f.check(refs); err != nil {
+				return err
+			}
+			if f.since != "" {
+				return reportAccounts(cmd, c, &f)
+			}
 			cl, err := c.Client()
 			if err != nil {
 				return err
@@ -52,6 +66,8 @@ there, of which a day later half counts, and what part of the worker is due to t
 			printReport(c, &r)
 			return nil
 		}}
+	f.register(cmd)
+	return cmd
 }
 
 // reportOwners prints what the jobs of each owner asked for and used.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/accounts"
 	"github.com/soukhq/souk/core/decision"
 	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/core/market"
@@ -51,6 +52,15 @@ func fixedSouk(t *testing.T) string {
 // fixedAt is shown alike wherever the test runs.
 var fixedAt = time.Date(2026, 3, 14, 15, 9, 26, 0, time.Local)
 
+func fixedAccounts() api.AccountList {
+	first, second := accounts.DayOf(fixedAt)-1, accounts.DayOf(fixedAt)
+	return api.AccountList{Accounts: []accounts.AccountLine{
+		{Day: &first, Owner: "ada", UnixUser: true, Jobs: 12, Succeeded: 7970, Failed: 30, Attempts: 8012,
+			CoreHours: 1234.5, CPUHours: 1100, GiBHours: 310, WaitedMS: new(4200.0), Share: 0.75},
+		{Day: &second, Owner: "a-token-with-a-long-name", Jobs: 1, Cancelled: 4, Attempts: 1, CoreHours: 0.0004,
+			GPUHours: 411.5, Share: 0.25}}}
+}
+
 func fixedAnswers() map[api.Op]any {
 	job, name := fixedJob(), "web-frontend"
 	plan := fixedPlan()
@@ -72,6 +82,7 @@ func fixedAnswers() map[api.Op]any {
 			Peak:          &jobs.PeakSpread{Tasks: 7970, MedianBytes: 61 << 20, LargestBytes: 98 << 20},
 			Advice: "each task asked for 256 MiB of memory and none used more than 98: --memory 128m would leave " +
 				"memory for 2 times as many at once"},
+		api.Accounts: fixedAccounts(),
 		api.ListPolicies: api.PolicyList{Policies: []api.PolicyInfo{{Name: "spread", Default: true,
 			Summary: "filters: none; " +
 				"scores: spread 1, headroom 1, region 10", Apps: []string{"shop", "warehouse"}},

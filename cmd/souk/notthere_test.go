@@ -57,8 +57,8 @@ func notThereSteps() []readmeStep {
 		{say: "## Coming from Slurm"},
 		{say: "A job waits for all jobs that `--after` names, not for one of several:"},
 		{run: `souk submit --after 'ok:a?ok:b' -- /bin/true; echo "exit code $?"`},
-		{say: "What an owner used is known of the jobs that are still kept, not of a month or a year:"},
-		{run: `souk job report --since 2026-01-01; echo "exit code $?"`},
+		{say: "What owners used is added up by day, namespace and owner, not by app:"},
+		{run: `souk job report --since 2026-01-01 --by app; echo "exit code $?"`},
 	}
 }
 

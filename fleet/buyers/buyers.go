@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/accounts"
 	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet/find"
@@ -53,6 +54,8 @@ type reader interface {
 	Status(ctx context.Context, job string) (jobs.Job, error)
 	// JobReport returns what a job asked for and used.
 	JobReport(ctx context.Context, job string) (jobs.JobReport, error)
+	// Accounts returns what each owner's tasks did and used from a day on, as far as the member counts them.
+	Accounts(ctx context.Context, since accounts.Day) ([]accounts.Entry, error)
 	// Tasks lists tasks in order of index; next is the index to continue with; -1 at the end.
 	Tasks(ctx context.Context, job string, q jobs.TaskQuery) (out []jobs.Task, next int, err error)
 	Cancel(ctx context.Context, job string) (jobs.Job, error)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/accounts"
 	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet/find"
@@ -21,17 +22,18 @@ import (
 
 // fakeBuyer is a buyer whose jobs the test sets.
 type fakeBuyer struct {
-	mu      sync.Mutex
-	jobs    []jobs.Job
-	down    error         // what each call returns
-	slow    time.Duration // how long each call takes
-	copies  []jobs.Job    // of other members' jobs
-	answers jobs.Job      // the copy that it answers with, whatever it is asked for
-	ends    error         // what TasksOfCopy returns
-	calls   []string      // made, in order
-	breaks  error         // what Logs returns after a line, and Wait at its end
-	awaited map[string]bool
-	learned []jobs.Outcome
+	mu       sync.Mutex
+	jobs     []jobs.Job
+	down     error         // what each call returns
+	slow     time.Duration // how long each call takes
+	copies   []jobs.Job    // of other members' jobs
+	answers  jobs.Job      // the copy that it answers with, whatever it is asked for
+	ends     error         // what TasksOfCopy returns
+	calls    []string      // made, in order
+	breaks   error         // what Logs returns after a line, and Wait at its end
+	awaited  map[string]bool
+	learned  []jobs.Outcome
+	accounts []accounts.Entry
 }
 
 func (f *fakeBuyer) hear(ctx context.Context, call string) error {
@@ -236,10 +238,6 @@ func newMarket(others ...cluster.WorkerID) *market {
 		m.called[id] = answered
 	}})
 	return m
-}
-
-func silence(id cluster.WorkerID) error {
-	return fault.New(fault.Unavailable, fault.CodeUnreachable, "%s cannot be reached", id)
 }
 
 // aJob is a job that was submitted some minutes after noon.

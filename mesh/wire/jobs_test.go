@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/accounts"
 	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
@@ -41,6 +42,10 @@ func (s jobStub) Tasks(_ context.Context, job string, q jobs.TaskQuery) ([]jobs.
 
 func (s jobStub) JobReport(_ context.Context, job string) (jobs.JobReport, error) {
 	return answer[jobs.JobReport](s.stub, "JobReport", job)
+}
+
+func (s jobStub) Accounts(_ context.Context, since accounts.Day) ([]accounts.Entry, error) {
+	return answer[[]accounts.Entry](s.stub, "Accounts", since)
 }
 
 func (s jobStub) ReportOfCopy(_ context.Context, job string) (jobs.JobReport, error) {
@@ -148,6 +153,19 @@ func TestOlderSoukMakesNoReports(t *testing.T) {
 	wantFault(t, err, fault.Unimplemented, jobs.CodeJobs)
 }
 
+// TestOlderSoukKeepsNoAccounts: its error says so.
+func TestOlderSoukKeepsNoAccounts(t *testing.T) {
+	c := newCast(t, time.Now())
+	f := c.worker(t, "g1", c.serve(t, "w1", Options{Worker: newStub(), Jobs: jobStub{newStub()}}, func(s *Server) {
+		delete(s.routes, pathAccounts)
+	}), nil).Jobs()
+	_, err := f.Accounts(t.Context(), 20000)
+	wantFault(t, err, fault.Precondition, jobs.CodeJobs)
+	f = c.worker(t, "g1", c.serve(t, "w1", Options{Worker: newStub()}, nil), nil).Jobs()
+	_, err = f.Accounts(t.Context(), 20000)
+	wantFault(t, err, fault.Unimplemented, jobs.CodeJobs)
+}
+
 // TestJobCallsRoundTrip: each question reaches the member's jobs as it was asked, and each answer and error comes back.
 func TestJobCallsRoundTrip(t *testing.T) {
 	f, k := farJobs(t)
@@ -156,6 +174,8 @@ func TestJobCallsRoundTrip(t *testing.T) {
 	id := aJob(1).ID
 	task := jobs.Task{Index: 7, State: "failed", ExitCode: new(3), Worker: "w1", TookMS: 1.5, Detail: "d", Output: 9}
 	cancelled := tasksCancelled{aJob(1), jobs.TasksCancelled{Tasks: 2, Ending: 1}}
+	account := accounts.Entry{Key: accounts.Key{Day: 20001, Namespace: "ml", Owner: "ada", Unix: true, UID: 7},
+		Sums: accounts.Sums{Jobs: 1, Succeeded: 2, CoreUS: 1 << 60}}
 	page := func(list []jobs.Task, next int, err error) (any, error) { return jobTasksPage{list, next}, err }
 	for _, c := range []struct {
 		call           string
@@ -173,6 +193,8 @@ func TestJobCallsRoundTrip(t *testing.T) {
 				return page(f.Tasks(ctx, "sweep", jobs.TaskQuery{From: 5, Limit: 10, States: []string{"failed"}}))
 			}},
 		{"JobReport", id, aReport(), aReport(), func() (any, error) { return f.JobReport(ctx, id) }},
+		{"Accounts", accounts.Day(20000), []accounts.Entry{account}, []accounts.Entry{account},
+			func() (any, error) { return f.Accounts(ctx, 20000) }},
 		{"Cancel", id, aJob(1), aJob(1), func() (any, error) { return f.Cancel(ctx, id) }},
 		{"SetHold", pair{id, "true"}, aJob(1), aJob(1), func() (any, error) { return f.SetHold(ctx, id, true) }},
 		{"Requeue", pair{id, "3,10-20"}, requeued{aJob(1), 4}, requeued{aJob(1), 4}, func() (any, error) {
@@ -235,6 +257,7 @@ func TestBadJobArgumentsReachNoJobs(t *testing.T) {
 	long := strings.Repeat("n", maxName+1)
 	for path, bodies := range map[string][]string{
 		pathJob:       {`{}`, `{"job":"` + long + `"}`, `{"job":7}`, `[]`, ``},
+		pathAccounts:  {`{"since":"yesterday"}`, `{"since":7}`, `[]`},
 		pathJobs:      {`{"app":"` + long + `"}`, `{"ended":"yes"}`},
 		pathJobCancel: {`{}`, `{"job":"` + long + `"}`},
 		pathJobReport: {`{}`, `{"job":"` + long + `"}`},

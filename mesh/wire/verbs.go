@@ -165,6 +165,7 @@ func allRoutes() map[string]route {
 	maps.Copy(all, taskRoutes())
 	maps.Copy(all, heirVerbs())
 	maps.Copy(all, jobVerbs())
+	maps.Copy(all, accountVerbs())
 	maps.Copy(all, copyVerbs())
 	return all
 }

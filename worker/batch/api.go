@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/soukhq/souk/core/accounts"
 	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
@@ -53,6 +54,11 @@ func (b *Buyer) Tasks(ctx context.Context, id string, q jobs.TaskQuery) (out []j
 // JobReport returns what a job asked for and used.
 func (b *Buyer) JobReport(ctx context.Context, id string) (jobs.JobReport, error) {
 	return askLoop(ctx, b, func(now time.Time) (jobs.JobReport, error) { return b.dispatcher.JobReport(now, id) })
+}
+
+// Accounts returns what each owner's tasks did and used from a day on, as far as this member counts them.
+func (b *Buyer) Accounts(ctx context.Context, since accounts.Day) ([]accounts.Entry, error) {
+	return askLoop(ctx, b, func(time.Time) ([]accounts.Entry, error) { return b.dispatcher.Accounts(since), nil })
 }
 
 // Cancel ends a job. The answer is durable; running tasks get a moment to end.
