@@ -22,6 +22,7 @@ import (
 type picture struct {
 	now    api.UsageList
 	last   *api.UsageList // the previous sample, for rates; nil: none
+	queue  *queue         // nil: no job is unfinished
 	err    error          // of the newest sample
 	seen   bool           // a sample has succeeded
 	sort   byte           // key by which machines are sorted: c, m, n or w; 0 is c
@@ -38,7 +39,7 @@ func (p *picture) see(l look) {
 		before := p.now
 		p.last = &before
 	}
-	p.now, p.seen = l.UsageList, true
+	p.now, p.queue, p.seen = l.UsageList, l.Queue, true
 }
 
 // Bytes of keys that are no letters.
@@ -161,11 +162,16 @@ func (p *picture) lines(width, height int) []string {
 	ms := p.machines()
 	rest := max(2, height-4) // without the title, an empty line, the last line and a table's head
 	workers := min(len(p.now.Workers), rest)
-	if len(ms) > 0 {
+	queued := p.queueLines(rest)
+	if len(ms) > 0 || queued > 0 {
 		workers = min(workers, max(1, rest/2-1))
 	}
 	p.workerTable(c, workers)
 	p.notes(c)
+	if queued > 0 {
+		fmt.Fprintln(&page)
+		p.printQueue(c, queued-3)
+	}
 	used := bytes.Count(page.Bytes(), []byte{'\n'})
 	if left := height - used - 3; left > 0 && len(ms) > 0 {
 		fmt.Fprintln(&page)
@@ -176,6 +182,19 @@ func (p *picture) lines(width, height int) []string {
 		out = append(out, "")
 	}
 	return append(out, cli.CutText(p.foot(), width))
+}
+
+// queueLines returns how many lines of rest the queue gets: a quarter at most. One job alone has four, with an empty line,
+// the sum and the table's head; on a small screen there is the sum alone, or nothing.
+func (p *picture) queueLines(rest int) int {
+	switch most := rest / 4; {
+	case p.queue == nil || most < 2:
+		return 0
+	case most < 4:
+		return 2
+	default:
+		return min(most, 3+len(p.queue.First))
+	}
 }
 
 func firstLines(text string, most int) []string {
@@ -236,6 +255,10 @@ func (p *picture) print(c *cli.Env) {
 	c.Printf("%s\n", p.title())
 	p.workerTable(c, len(p.now.Workers))
 	p.notes(c)
+	if p.queue != nil {
+		fmt.Fprintln(c.Out)
+		p.printQueue(c, mostQueued)
+	}
 	ms := p.machines()
 	if len(ms) == 0 {
 		return

@@ -11,6 +11,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -18,7 +19,7 @@ import (
 func looks(workers, machines int) (first, second look) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	of := func(at time.Time, second int64) look {
-		l := look{UsageList: api.UsageList{At: at}}
+		l := look{sample: sample{UsageList: api.UsageList{At: at}}}
 		for w := range workers {
 			u := api.WorkerUsage{Worker: cluster.WorkerID(fmt.Sprintf("w%d-abcdef", w)), Member: cluster.MemberAlive,
 				Record: &cluster.Record{State: cluster.Ready, Machines: machines / workers, MaxStarting: 256,
@@ -94,6 +95,8 @@ func TestTopFitsAnyScreenSize(t *testing.T) {
 		p := &picture{filter: rapid.SampledFrom([]string{"", "web", "nothing"}).Draw(t, "filter"),
 			typing: rapid.Bool().Draw(t, "typing")}
 		first, second := looks(rapid.IntRange(1, 40).Draw(t, "workers"), rapid.IntRange(0, 90).Draw(t, "machines"))
+		q := queueOf(unfinished(rapid.IntRange(0, 9).Draw(t, "jobs")))
+		first.Queue, second.Queue = q, q
 		p.see(first)
 		if rapid.Bool().Draw(t, "twice") {
 			p.see(second)
@@ -109,6 +112,37 @@ func TestTopFitsAnyScreenSize(t *testing.T) {
 			}
 		}
 	})
+}
+
+// unfinished returns n jobs, the first of which has no task that waits.
+func unfinished(n int) (list []jobs.Job) {
+	for i := range n {
+		list = append(list, jobs.Job{ID: jobs.ID(uint64(i)), State: jobs.Running, Tasks: 2 * i, Waiting: i, Running: i,
+			Submitted: time.Date(2026, 1, 2, 3, i, 5, 0, time.UTC),
+			Spec:      jobs.Spec{Name: fmt.Sprintf("sweep-%d", i), Owner: jobs.Owner{By: "ada"}}})
+	}
+	return list
+}
+
+// TestTopShowsTheQueue: how many tasks wait and since when, and the oldest jobs, as many as the screen has room for.
+func TestTopShowsTheQueue(t *testing.T) {
+	p := &picture{}
+	first, _ := looks(2, 4)
+	first.Queue = queueOf(unfinished(9))
+	p.see(first)
+	for height, want := range map[int]int{8: 0, 16: 0, 20: 1, 24: 2, 60: mostQueued} {
+		page := strings.Join(p.lines(80, height), "\n")
+		if n := strings.Count(page, "sweep-"); n != want {
+			t.Errorf("%d jobs on a screen of %d: %s", n, height, page)
+		}
+		says := strings.Contains(page, "9 unfinished jobs: 36 tasks waiting, 36 running, since 3m")
+		if says != (height >= 16) || !strings.Contains(page, "web-") {
+			t.Errorf("a screen of %d: %s", height, page)
+		}
+	}
+	if q := queueOf(nil); q != nil {
+		t.Errorf("no jobs are %+v", q)
+	}
 }
 
 // TestOtherLoadExcludesMachinesOfAllLocalWorkers: what a host uses beside the machines of all of its workers; another host's machines do not count there.

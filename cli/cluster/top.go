@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/client"
 )
@@ -23,7 +22,7 @@ func Top(c *cli.Env) *cobra.Command {
 	var every time.Duration
 	cmd := &cobra.Command{Use: "top", Short: "Watch what workers and machines use; q ends it",
 		Long: `Show, and refresh, what each worker has granted of its capacity and what is really used of it, what it
-does, and which machines use most; and how many requests a second the proxy of the member that is asked answers, and
+does, which jobs have not ended, and which machines use most; and how many requests a second the proxy of the member that is asked answers, and
 how many it holds until a machine is there.
 
   CPU, MEMORY   of a worker: what is granted of what it has, and what is used of what it has
@@ -32,11 +31,12 @@ how many it holds until a machine is there.
                 by programs that souk did not start, the kernel, and souk itself
   STARTS/S      machines that it brings up a second
   AGE           of what is known of it
+  JOB           the oldest jobs that have not ended, with their tasks
 
 While it runs: c, m, n and w sort machines by CPU, memory, name and worker, / shows those whose name, app or worker
 has what is typed then (Esc ends that), q or ^C ends it.
 
-Where the output is no terminal, or with --once, one picture is printed; with --json what the workers tell.`,
+Where the output is no terminal, or with --once, one picture is printed; with --json what the workers tell, and the queue.`,
 		Example: "  souk top\n  souk top --once --json", Args: cli.Args(0, 0, "no argument")}
 	cmd.Flags().BoolVar(&once, "once", false, "print it once")
 	cmd.Flags().DurationVar(&every, "every", 2*time.Second, "how often it is refreshed")
@@ -50,9 +50,9 @@ Where the output is no terminal, or with --once, one picture is printed; with --
 		}
 		switch {
 		case c.JSON:
-			u, err := cl.Top(cmd.Context(), false)
+			s, err := takeSample(cmd.Context(), cl, false)
 			if err == nil {
-				c.JSONLine(c.Out, u)
+				c.JSONLine(c.Out, s)
 			}
 			return err
 		case once || !cli.IsTerminal(c.Out):
@@ -79,11 +79,11 @@ func printTop(ctx context.Context, c *cli.Env, cl *client.Client) error {
 		return context.Cause(ctx)
 	case <-t.C:
 	}
-	u, err := cl.Top(ctx, true)
+	s, err := takeSample(ctx, cl, true)
 	if err != nil {
 		return err
 	}
-	(&picture{now: u, last: &first}).print(c)
+	(&picture{now: s.UsageList, queue: s.Queue, last: &first}).print(c)
 	return nil
 }
 
@@ -113,7 +113,7 @@ func watchTop(ctx context.Context, c *cli.Env, cl *client.Client, every time.Dur
 	fmt.Fprint(screen, screenBegin)
 	defer fmt.Fprint(screen, screenEnd)
 	looks := make(chan look)
-	go lookOften(ctx, cl, every, looks)
+	go lookOften(ctx, cl.OnMissing(func([]string) {}), every, looks) // a note would spoil the screen
 	p := &picture{}
 	for {
 		select {
@@ -151,7 +151,7 @@ func readKeys(ctx context.Context, f *os.File, keys chan<- []byte, end func()) {
 
 // look is one sample of the workers.
 type look struct {
-	api.UsageList
+	sample
 	err error
 }
 
@@ -161,9 +161,9 @@ func lookOften(ctx context.Context, cl *client.Client, every time.Duration, look
 	defer tick.Stop()
 	next := time.After(topSpan) // take the second sample soon, since rates need two
 	for {
-		u, err := cl.Top(ctx, true)
+		s, err := takeSample(ctx, cl, true)
 		select {
-		case looks <- look{u, err}:
+		case looks <- look{s, err}:
 		case <-ctx.Done():
 			return
 		}
