@@ -25,6 +25,9 @@ func (n *Node) tellBudgets(ctx context.Context) {
 				told[i] = &b
 				w.Budgets(b)
 				n.runners[i].Budgets(b)
+				if i == 0 {
+					n.buyer.Budgets(b)
+				}
 			}
 		}
 		select {

@@ -27,6 +27,8 @@ func (d *Dispatcher) announceWork(now time.Time) {
 	if d.gatesDue {
 		d.openGates(now)
 	}
+	d.occupied = nil
+	d.renewCapped()
 	wait, due := d.tellDue(now)
 	if !due {
 		d.out.Wake = time.Time{}
@@ -172,9 +174,9 @@ func (d *Dispatcher) workerOf(id cluster.WorkerID) *workerState {
 // waited for preferFor, all of this is about the workers that the shape prefers, if there are any.
 func (d *Dispatcher) bidAtWorkers(now time.Time, sh *shapeQueue) {
 	sh.sent, sh.stale = sh.queue.Bid(), false
-	left := int(sh.queue.Tasks())
+	left := d.countAllowed(sh)
 	if left == 0 {
-		sh.since, sh.everybody, sh.reserved = time.Time{}, false, nil
+		sh.since, sh.everybody, sh.reserved = time.Time{}, sh.capped, nil
 		return
 	}
 	if sh.since.IsZero() {
@@ -273,6 +275,10 @@ func (d *Dispatcher) takeTask(sh *shapeQueue, o SlotOffer) (next auction.JobTask
 
 // grantTask grants the best waiting task of a shape; false: none waits.
 func (d *Dispatcher) grantTask(s *workerState, sh *shapeQueue, o SlotOffer) bool {
+	if allowed, _ := d.capOf(sh, 1); allowed == 0 {
+		sh.capped, sh.allowed = true, 0
+		return false
+	}
 	next, n, ok := d.takeTask(sh, o)
 	if !ok {
 		return false
@@ -285,6 +291,7 @@ func (d *Dispatcher) grantTask(s *workerState, sh *shapeQueue, o SlotOffer) bool
 	if sh.saver == s {
 		sh.saver = nil
 	}
+	d.noteGranted(sh)
 	g := auction.TaskGrant{Offer: o.Number, Job: next.Job, Task: n}
 	s.open[o.Offer] = &openGrant{job: j, index: i, life: j.lifeOf(i)}
 	x := d.ordersTo(s.id)
@@ -312,6 +319,7 @@ func (d *Dispatcher) savePassedOver(now time.Time, s *workerState, passed []Shap
 
 // putTaskBack returns a task that did not run to the queue.
 func (d *Dispatcher) putTaskBack(j *job, i int) {
+	d.occupied = nil
 	j.setState(i, waiting)
 	j.tasks[i].worker = ""
 	switch {
@@ -374,7 +382,11 @@ func (d *Dispatcher) queueAsked(s *workerState, shape Shape) (best *shapeQueue) 
 	}
 	least := auction.NoWork
 	for _, sh := range d.queues {
-		if bid := sh.queue.Bid(); min(bid.Short, bid.Long) < least && sh.shape.withoutAccount() == shape {
+		bid := sh.queue.Bid()
+		if min(bid.Short, bid.Long) >= least || sh.shape.withoutAccount() != shape {
+			continue
+		}
+		if allowed, _ := d.capOf(sh, 1); allowed > 0 {
 			best, least = sh, min(bid.Short, bid.Long)
 		}
 	}

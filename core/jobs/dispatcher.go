@@ -8,6 +8,7 @@ import (
 	"github.com/soukhq/souk/core/accounts"
 	"github.com/soukhq/souk/core/auction"
 	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/core/quota"
 	"github.com/soukhq/souk/core/share"
 	"github.com/soukhq/souk/fault"
 )
@@ -67,6 +68,9 @@ type Dispatcher struct {
 	// taken over: each worker must report once
 	rebooted bool
 
+	caps     map[string]quota.Caps        // by namespace: what its tasks may occupy at once
+	occupied map[string]cluster.Resources // by namespace: what they occupy; absent: it is to be counted
+
 	best      []cluster.WorkerID // members that may be heirs, the best first
 	heirs     []*heirState
 	adopting  []adoption
@@ -83,6 +87,8 @@ type shapeQueue struct {
 	sent      auction.Bid        // the bid in the last bulletins
 	stale     bool               // new bulletins are needed though the bid is the same: workers may have no quota left
 	since     time.Time          // when tasks of it began to wait; zero: none waits
+	capped    bool               // a cap of its namespace bounded the last bids
+	allowed   int                // tasks that were bid, without those given out since
 	everybody bool               // the last bulletins bid at every worker that can ever hold it
 	reserved  []heardReservation // by workers for tasks of it, the soonest first
 	saver     *workerState       // the worker that saves room for it; nil: none

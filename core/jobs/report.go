@@ -326,6 +326,7 @@ func (d *Dispatcher) settleAttempt(now time.Time, j *job, i int, r Result) {
 // endTask puts a task into its final state, and ends the job with its last task.
 func (d *Dispatcher) endTask(now time.Time, j *job, i int, s state) {
 	j.setState(i, s)
+	d.occupied = nil
 	j.tasks[i].worker = ""
 	d.dirty[j] = true
 	if j.isOver() && j.ended.IsZero() {

@@ -241,6 +241,9 @@ func (d *Dispatcher) explainWaiting(now time.Time, j *job) string {
 		return text
 	}
 	sh := d.queueOf(j.shape())
+	if text := d.explainCap(sh); text != "" {
+		return text
+	}
 	here, room, saved, tasks := 0, 0, 0, 0
 	var clauses []machine.Clause
 	for _, s := range d.inOrder {

@@ -51,6 +51,12 @@ func (c Caps) String() string {
 	return strings.Join(out, ",")
 }
 
+// Names lists the capped resources, in a fixed order.
+func (c Caps) Names() []string { return slices.Sorted(maps.Keys(c)) }
+
+// Most returns the cap of a resource in the units of its amounts.
+func (c Caps) Most(resource string) int64 { return int64(math.Round(c[resource] * unitOf(resource))) }
+
 // Means returns what a machine needs of an account and what the account has: credits for a rate (see Afford), and for
 // each capped resource how much more it occupies. It returns nil if nothing that it needs is limited.
 func (a Account) Means(namespace string, rate float64, more cluster.Resources) *placement.Funds {
@@ -58,7 +64,7 @@ func (a Account) Means(namespace string, rate float64, more cluster.Resources) *
 	if !a.Unlimited {
 		f = a.Afford(namespace, rate)
 	}
-	for _, name := range slices.Sorted(maps.Keys(a.Max)) {
+	for _, name := range a.Max.Names() {
 		wanted := more.Get(name)
 		if wanted <= 0 {
 			continue
@@ -67,7 +73,7 @@ func (a Account) Means(namespace string, rate float64, more cluster.Resources) *
 			f = &placement.Funds{Namespace: namespace}
 		}
 		f.Caps = append(f.Caps, placement.Cap{Name: name, Wanted: wanted, Used: a.Used.Get(name),
-			Max: int64(math.Round(a.Max[name] * unitOf(name)))})
+			Max: a.Max.Most(name)})
 	}
 	return f
 }

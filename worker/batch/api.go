@@ -6,6 +6,7 @@ import (
 
 	"github.com/soukhq/souk/core/accounts"
 	"github.com/soukhq/souk/core/jobs"
+	"github.com/soukhq/souk/core/quota"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -100,6 +101,11 @@ func (b *Buyer) Awaited(ctx context.Context) (map[string]bool, error) {
 // Learn takes the outcome of a job that another member keeps.
 func (b *Buyer) Learn(o *jobs.Outcome) {
 	b.postFunc(func(now time.Time) { b.dispatcher.Learn(now, o) })
+}
+
+// Budgets sets what the tasks of namespaces may occupy at once.
+func (b *Buyer) Budgets(l quota.Limits) {
+	b.postFunc(func(time.Time) { b.dispatcher.SetCaps(l.Caps) })
 }
 
 // CancelTasks ends tasks of a job. The answer is durable; running tasks get a moment to end.
