@@ -55,8 +55,8 @@ func TestTasksOfANamespaceStayBelowItsCaps(t *testing.T) {
 					}
 				}
 			}
-			if n, _ := tick(); n != most {
-				t.Fatalf("%d tasks run of %d that may", n, most)
+			if n, others := tick(); n > most || n+others != min(12, 10+most) {
+				t.Fatalf("%d tasks run of %d that may, and %d others", n, most, others)
 			}
 		}
 		w.dispatcher.SetCaps(nil)
