@@ -13,6 +13,17 @@ import (
 // can be overdrawn for about this long.
 const tellEvery = time.Second / 4
 
+// namespaceCaps returns what each namespace may occupy at once.
+func (n *Node) namespaceCaps() map[string]quota.Caps {
+	out := map[string]quota.Caps{}
+	for _, space := range n.catalog.Namespaces.AllNamespaces() {
+		if len(space.Max) > 0 {
+			out[space.Name] = space.Max
+		}
+	}
+	return out
+}
+
 // tellBudgets sends the budgets to the workers until ctx ends.
 func (n *Node) tellBudgets(ctx context.Context) {
 	every := time.NewTicker(tellEvery)
@@ -25,9 +36,6 @@ func (n *Node) tellBudgets(ctx context.Context) {
 				told[i] = &b
 				w.Budgets(b)
 				n.runners[i].Budgets(b)
-				if i == 0 {
-					n.buyer.Budgets(b)
-				}
 			}
 		}
 		select {

@@ -250,7 +250,7 @@ func (n *Node) openBuyer() error {
 		return err
 	}
 	o := batch.BuyerOptions{Journal: j, Dir: n.pathBelow(jobsDir), Boot: proc.BootID(),
-		Write: n.reserve.Write, Log: n.o.Log}
+		Caps: n.namespaceCaps, Write: n.reserve.Write, Log: n.o.Log}
 	if m := n.o.Member; m != nil {
 		n.far = &farRunners{member: m, buyer: func() *batch.Buyer { return n.buyer }, log: n.o.Log,
 			conns: map[cluster.WorkerID]*farRunner{}}

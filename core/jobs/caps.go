@@ -3,6 +3,7 @@ package jobs
 import (
 	"cmp"
 	"fmt"
+	"maps"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/quota"
@@ -12,6 +13,9 @@ import (
 // out. Workers refuse what exceeds a cap, too, and count the machines and the tasks of all keepers; but each learns of
 // the others' use only some time later.
 func (d *Dispatcher) SetCaps(caps map[string]quota.Caps) {
+	if maps.EqualFunc(d.caps, caps, maps.Equal) {
+		return
+	}
 	d.caps = caps
 	for _, sh := range d.queues {
 		sh.stale = sh.stale || sh.queue.Tasks() > 0

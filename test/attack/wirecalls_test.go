@@ -206,6 +206,10 @@ func jobCalls() []call {
 			_, err := w.Jobs().JobReport(ctx, job)
 			return answered(err)
 		}},
+		{route: "job-accounts", ask: func(ctx context.Context, w *wire.Worker) error {
+			_, err := w.Jobs().Accounts(ctx, 0)
+			return answered(err)
+		}},
 		{route: "job-tasks", ask: func(ctx context.Context, w *wire.Worker) error {
 			_, _, err := w.Jobs().Tasks(ctx, job, jobs.TaskQuery{Limit: 1})
 			return answered(err)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/soukhq/souk/core/accounts"
 	"github.com/soukhq/souk/core/jobs"
-	"github.com/soukhq/souk/core/quota"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -17,6 +16,7 @@ func (b *Buyer) Submit(ctx context.Context, id string, spec jobs.Spec) (s jobs.J
 		if b.heirs != nil {
 			b.giveHeirs(now) // there may be members since a moment ago
 		}
+		b.readCaps() // one may have been set a moment ago
 		err := b.dispatcher.Submit(now, id, spec)
 		if err == nil {
 			b.files.addJob(id, spec.Namespace, 0)
@@ -101,11 +101,6 @@ func (b *Buyer) Awaited(ctx context.Context) (map[string]bool, error) {
 // Learn takes the outcome of a job that another member keeps.
 func (b *Buyer) Learn(o *jobs.Outcome) {
 	b.postFunc(func(now time.Time) { b.dispatcher.Learn(now, o) })
-}
-
-// Budgets sets what the tasks of namespaces may occupy at once.
-func (b *Buyer) Budgets(l quota.Limits) {
-	b.postFunc(func(time.Time) { b.dispatcher.SetCaps(l.Caps) })
 }
 
 // CancelTasks ends tasks of a job. The answer is durable; running tasks get a moment to end.

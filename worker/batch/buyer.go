@@ -14,6 +14,7 @@ import (
 	"github.com/soukhq/souk/core/auction"
 	"github.com/soukhq/souk/core/fsm"
 	"github.com/soukhq/souk/core/jobs"
+	"github.com/soukhq/souk/core/quota"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/store/journal"
 )
@@ -41,7 +42,9 @@ type BuyerOptions struct {
 	Dir     string // for output; made if it does not exist
 	// Boot identifies the present boot of the host of the workers: after a reboot, what ran has been lost. "":
 	// unknown.
-	Boot  string
+	Boot string
+	// Caps returns what each namespace may occupy at once. It does not wait. nil: there are no caps.
+	Caps  func() map[string]quota.Caps
 	Write journal.Writing // carries out file writes outside the journal; nil: each is tried once
 	Log   *slog.Logger    // nil: nothing is logged
 }
@@ -247,6 +250,7 @@ func (b *Buyer) Run(ctx context.Context) error {
 	}
 	defer b.wake.Stop()
 	defer b.commit.Stop()
+	b.readCaps()
 	b.postFunc(func(now time.Time) { b.dispatcher.Open(now) }) // after the first reports of attached runners
 	for {
 		now := time.Now()
@@ -277,6 +281,7 @@ func (b *Buyer) Run(ctx context.Context) error {
 			b.heirs.busy = false
 			b.heirs.reportCommitted(nil)
 		case now = <-tick.C:
+			b.readCaps()
 			b.tickDispatcher(now)
 		case now = <-b.wake.C:
 			b.dispatcher.Open(now)
@@ -290,6 +295,13 @@ func (b *Buyer) Run(ctx context.Context) error {
 
 // Close closes the files. Run must have ended.
 func (b *Buyer) Close() error { return errors.Join(b.files.close(), b.attempts.close()) }
+
+// readCaps tells the dispatcher what namespaces may occupy now.
+func (b *Buyer) readCaps() {
+	if b.o.Caps != nil {
+		b.dispatcher.SetCaps(b.o.Caps())
+	}
+}
 
 func (b *Buyer) runWaiting(f func(time.Time), now time.Time) {
 	for n := 0; ; n++ {
