@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"testing"
 	"time"
@@ -37,6 +38,7 @@ func TestStuckForkIsEndedInTime(t *testing.T) {
 	// Go's vfork holds its thread without telling the scheduler: a collection that begins meanwhile would wait for it, and
 	// all goroutines with it, so that nothing ends the child. That is so in the reaper, too, where it is not ruled out.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	runtime.GC() // until none is in progress
 	result := make(chan error, 1)
 	go func() { result <- r.forkChild(c) }()
 	select {
