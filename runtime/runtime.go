@@ -214,6 +214,9 @@ type Runtime interface {
 	// Signal sends sig to the main process. 0 stands for the machine's stop signal: that of its image, else SIGINT. It
 	// is a Precondition when nothing runs.
 	Signal(ctx context.Context, machine string, sig syscall.Signal) error
+	// SignalAll sends sig to all processes of the machine, but for the init of a container, which passes signals on. It
+	// is a Precondition when nothing runs.
+	SignalAll(ctx context.Context, machine string, sig syscall.Signal) error
 	// Kill ends every process of the machine at once. It returns nil when nothing runs.
 	Kill(ctx context.Context, machine string) error
 	// Remove kills the machine's processes and deletes everything of the machine. It returns nil when there is nothing.

@@ -295,7 +295,7 @@ func (r *Reaper) doRequest(q frame.Request, a *frame.Reply) error {
 	case frame.OpFindDir:
 		return findDir(r, q.Dir, q.Start)
 	case frame.OpSignal:
-		return r.signalMachine(q.Machine, syscall.Signal(q.Signal))
+		return r.signalMachine(q.Machine, syscall.Signal(q.Signal), q.All)
 	case frame.OpKill:
 		return r.killMachine(q.Machine)
 	case frame.OpRemove:

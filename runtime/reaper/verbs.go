@@ -44,8 +44,8 @@ func (r *Reaper) runningLife(id string) (*life, error) {
 	return m.life, nil
 }
 
-// signalMachine sends sig to the main process.
-func (r *Reaper) signalMachine(id string, sig syscall.Signal) error {
+// signalMachine sends sig to the main process, or to all processes.
+func (r *Reaper) signalMachine(id string, sig syscall.Signal, all bool) error {
 	if sig < 0 || sig > 64 {
 		return fault.New(fault.Invalid, fault.CodeSignal, "there is no signal %d: use 1 to 64", sig)
 	}
@@ -68,6 +68,9 @@ func (r *Reaper) signalMachine(id string, sig syscall.Signal) error {
 	if sig == syscall.SIGKILL {
 		l.noteKill(r)
 	}
+	if all {
+		r.signalOthers(l, sig)
+	}
 	if (sig == syscall.SIGTTIN || sig == syscall.SIGTTOU) && l.rec.Container != "" && signalBehindInit(l.rec.PID, sig) {
 		return nil
 	}
@@ -77,11 +80,41 @@ func (r *Reaper) signalMachine(id string, sig syscall.Signal) error {
 	return nil
 }
 
+// signalOthers sends sig to the processes of a life beside its main one, whose init passes it on to the program.
+func (r *Reaper) signalOthers(l *life, sig syscall.Signal) {
+	told := l.rec.PID
+	if isInit(told) {
+		if kids, _ := proc.Children(told); len(kids) > 0 {
+			told = kids[0] // the program: see signalBehindInit
+		}
+	}
+	pids := slices.DeleteFunc(r.lifePIDs(l), func(pid int) bool { return pid == l.rec.PID || pid == told })
+	files := map[int]int{} // by pid
+	for _, pid := range pids {
+		if fd, err := unix.PidfdOpen(pid, 0); err == nil { // else it has ended
+			files[pid] = fd
+			defer unix.Close(fd)
+		}
+	}
+	// a pid may have been reused before it was opened, but not after
+	for _, pid := range r.lifePIDs(l) {
+		if fd, opened := files[pid]; opened {
+			_ = unix.PidfdSendSignal(fd, sig, nil, 0) // ESRCH: it has ended meanwhile
+		}
+	}
+}
+
+// isInit reports whether a process is the init that souk gives a container.
+func isInit(pid int) bool {
+	argv := proc.Command(pid)
+	return len(argv) > 0 && argv[0] == spec.InitPath
+}
+
 // signalBehindInit sends a signal to the program that a container's init runs. An init forwards all signals but SIGTTIN
 // and SIGTTOU, which it ignores because of its terminal, though some servers scale their workers by them. It returns
 // false if the first process is the program itself or has ended.
 func signalBehindInit(first int, sig syscall.Signal) bool {
-	if argv := proc.Command(first); len(argv) == 0 || argv[0] != spec.InitPath {
+	if !isInit(first) {
 		return false
 	}
 	kids, _ := proc.Children(first)

@@ -549,7 +549,8 @@ func (r *Runner) warnTask(name, signal string) {
 	}
 }
 
-// killTask ends a task: SIGTERM, and SIGKILL after a grace.
+// killTask ends a task: SIGTERM, and SIGKILL after a grace. SIGTERM is for all its processes, as with Slurm: a shell runs
+// its trap only once the program has ended that it waits for.
 func (r *Runner) killTask(name string, hard bool) {
 	ctx, cancel := context.WithTimeout(r.ctx, effectTime)
 	defer cancel()
@@ -557,7 +558,7 @@ func (r *Runner) killTask(name string, hard bool) {
 	if hard {
 		err = r.o.Runtime.Kill(ctx, name)
 	} else {
-		err = r.o.Runtime.Signal(ctx, name, syscall.SIGTERM)
+		err = r.o.Runtime.SignalAll(ctx, name, syscall.SIGTERM)
 	}
 	if err != nil && r.ctx.Err() == nil {
 		r.log.Debug("a task could not be signalled; it may have ended", "task", name, "err", err)

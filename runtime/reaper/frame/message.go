@@ -47,6 +47,7 @@ type Request struct {
 	Machine string   `json:"machine,omitempty"`
 	Attempt uint64   `json:"attempt,omitempty"`
 	Signal  int      `json:"signal,omitempty"`
+	All     bool     `json:"all,omitempty"` // OpSignal: to all processes, not only to the main one
 	Argv    []string `json:"argv,omitempty"`
 	User    string   `json:"user,omitempty"` // of an exec in a container; "": the container's own
 	Dir     string   `json:"dir,omitempty"`  // of an exec or OpFindDir, absolute; "": the machine's own
