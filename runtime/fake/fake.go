@@ -419,11 +419,6 @@ func (r *Runtime) Signal(ctx context.Context, id string, sig syscall.Signal) err
 	})
 }
 
-// SignalAll is Signal.
-func (r *Runtime) SignalAll(ctx context.Context, id string, sig syscall.Signal) error {
-	return r.Signal(ctx, id, sig)
-}
-
 // Kill ends the machine.
 func (r *Runtime) Kill(ctx context.Context, id string) error {
 	c := Call{Op: "kill", Machine: id}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
@@ -233,4 +234,9 @@ func (r *Runtime) String() string {
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
 	return fmt.Sprintf("fake runtime with %d machines and %d effects", len(r.w.machines), len(r.w.effects))
+}
+
+// SignalAll is Signal: a fake machine has one process.
+func (r *Runtime) SignalAll(ctx context.Context, id string, sig syscall.Signal) error {
+	return r.Signal(ctx, id, sig)
 }

@@ -131,7 +131,9 @@ func (r *Runtime) Signal(ctx context.Context, id string, sig syscall.Signal) err
 	return err
 }
 
-// SignalAll sends sig to all processes of the machine. A reaper of an older souk sends it to the main process alone.
+// SignalAll sends sig to all processes of the machine.
+//
+// Compatible until 0.3.0: a reaper of an older souk sends it to the main process alone.
 func (r *Runtime) SignalAll(ctx context.Context, id string, sig syscall.Signal) error {
 	_, err := r.link.callReaper(ctx, frame.Request{Op: frame.OpSignal, Machine: id, Signal: int(sig), All: true}, true)
 	return err

@@ -25,6 +25,11 @@ func (s *stubborn) Signal(_ context.Context, _ string, sig syscall.Signal) error
 	return nil
 }
 
+// SignalAll is Signal.
+func (s *stubborn) SignalAll(ctx context.Context, name string, sig syscall.Signal) error {
+	return s.Signal(ctx, name, sig)
+}
+
 func (s *stubborn) Kill(context.Context, string) error {
 	s.killed <- time.Now()
 	return nil
