@@ -491,3 +491,39 @@ func BenchmarkQueue(b *testing.B) {
 		})
 	}
 }
+
+// TestForeseenStartsComeTrue: where every job runs as long as estimated and no other comes, each starts when foreseen,
+// and asking changes nothing.
+func TestForeseenStartsComeTrue(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		policy := backfill.Policy(rapid.IntRange(0, 2).Draw(t, "policy"))
+		p := backfill.NewPlanner(policy, 0, backfill.Vector{5}, 1)
+		n := rapid.IntRange(1, 30).Draw(t, "jobs")
+		ids := make([]int64, n)
+		for i := range n {
+			ids[i] = int64(i)
+			err := p.Submit(backfill.Job{ID: int64(i), Need: backfill.Vector{rapid.Int64Range(1, 5).Draw(t, "need")},
+				Estimate: rapid.Int64Range(1, 20).Draw(t, "estimate")})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		foreseen := p.Foresee(0, 10_000, nil, ids...)
+		ends := map[int64][]int64{}
+		for now, started := int64(0), 0; started < n; now++ {
+			if now > 1000 {
+				t.Fatal("not all start")
+			}
+			for _, id := range ends[now] {
+				p.End(now, id)
+			}
+			for _, j := range p.Start(now) {
+				started++
+				ends[now+j.Estimate] = append(ends[now+j.Estimate], j.ID)
+				if at, is := foreseen[j.ID]; !is || at != now {
+					t.Fatalf("%v: job %d starts at %d, foreseen %d", policy, j.ID, now, at)
+				}
+			}
+		}
+	})
+}
