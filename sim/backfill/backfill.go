@@ -22,6 +22,10 @@ type Report struct {
 	Utilisation float64 `json:"utilisation"`      // from the first submission to the last end
 	Backfilled  int     `json:"backfilled"`       // started before a job that was submitted earlier
 	Longest     int     `json:"longest_queue"`
+	// Starts and Ends are the intervals said at submissions for the start of a job that waits, and for the end of a job;
+	// nil: there are none.
+	Starts *Intervals `json:"start_intervals,omitempty"`
+	Ends   *Intervals `json:"end_intervals,omitempty"`
 }
 
 // Config is what jobs run on.
@@ -31,6 +35,8 @@ type Config struct {
 	// Singly is how pyss, the Python scheduling simulator, orders what happens at one moment: each arrival, and then
 	// each end before its estimate, has a pass of the policy of its own. Otherwise one pass sees all of them.
 	Singly bool
+	// Foretell makes forecasts for one of so many jobs; 0: for none.
+	Foretell int
 }
 
 // run is a run under way.
@@ -44,6 +50,7 @@ type run struct {
 	next    int          // the first job that has not arrived
 	first   int          // the first that waits or has not arrived
 	report  Report
+	etas    *forecasts // nil: none are made
 }
 
 // Run runs jobs, which are sorted by their submission, and returns their waits too: -1 for a refused job. It ends early
@@ -51,6 +58,9 @@ type run struct {
 func Run(ctx context.Context, c Config, jobs []Job) (Report, []ticks.Time, error) {
 	r := &run{Config: c, jobs: jobs, waits: make([]ticks.Time, len(jobs)), started: make([]bool, len(jobs)),
 		p: backfill.NewPlanner(c.Policy, 0, backfill.Vector{c.Processors}, ticks.Second)}
+	if c.Foretell > 0 {
+		r.etas = newForecasts(c.Foretell)
+	}
 	wake := ticks.Time(backfill.Never)
 	for passes := 0; ; passes++ {
 		if passes%1024 == 0 && ctx.Err() != nil {
@@ -69,6 +79,9 @@ func Run(ctx context.Context, c Config, jobs []Job) (Report, []ticks.Time, error
 		r.advance(now)
 		wake = r.p.Wake(now)
 	}
+	if r.etas != nil {
+		r.report.Starts, r.report.Ends = r.etas.intervals(startKind), r.etas.intervals(endKind)
+	}
 	r.report.sumUp(c.Processors, jobs, r.waits)
 	return r.report, r.waits, nil
 }
@@ -83,7 +96,12 @@ func (r *run) advance(now ticks.Time) {
 		} else {
 			r.p.End(now, id)
 		}
+		if r.etas != nil {
+			r.etas.score(now, endKind, r.etas.ends, id)
+			r.etas.runs.add(&r.jobs[id])
+		}
 	}
+	from := r.next
 	for ; r.next < len(r.jobs) && r.jobs[r.next].Submit == now; r.next++ {
 		j := &r.jobs[r.next]
 		err := r.p.Submit(backfill.Job{ID: int64(r.next), Need: backfill.Vector{j.Processors}, Estimate: j.Estimate})
@@ -100,6 +118,9 @@ func (r *run) advance(now ticks.Time) {
 		r.start(now)
 	}
 	r.start(now)
+	if r.etas != nil {
+		r.foretell(now, from)
+	}
 	r.report.Longest = max(r.report.Longest, r.p.Waiting())
 }
 
@@ -109,6 +130,9 @@ func (r *run) start(now ticks.Time) {
 	for _, j := range began {
 		r.waits[j.ID], r.started[j.ID] = now-r.jobs[j.ID].Submit, true
 		r.ends.Push(now+r.jobs[j.ID].Run, j.ID)
+		if r.etas != nil {
+			r.etas.score(now, startKind, r.etas.starts, j.ID)
+		}
 	}
 	for r.first < len(r.jobs) && r.started[r.first] {
 		r.first++

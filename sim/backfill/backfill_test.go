@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -21,6 +22,13 @@ const second = ticks.Second
 
 func job(submit, run, estimate ticks.Time, processors int64) backfill.Job {
 	return backfill.Job{Submit: submit * second, Run: run * second, Estimate: estimate * second, Processors: processors}
+}
+
+// userJob is a job of user 1.
+func userJob(submit, run, estimate ticks.Time, processors int64) backfill.Job {
+	j := job(submit, run, estimate, processors)
+	j.User = 1
+	return j
 }
 
 func runJobs(t testing.TB, c backfill.Config, jobs []backfill.Job) (backfill.Report, []ticks.Time) {
@@ -111,11 +119,12 @@ func read(t *testing.T, text string, o backfill.Reading) []backfill.Job {
 
 func TestReadTakesEstimatesFromTheTrace(t *testing.T) {
 	got := read(t, swf, backfill.Reading{Load: 2})
-	if want := []backfill.Job{job(0, 1, 60, 2), job(1, 7, 7, 4), job(4, 9, 30, 1)}; !slices.Equal(got, want) {
+	if want := []backfill.Job{userJob(0, 1, 60, 2), userJob(1, 7, 7, 4),
+		userJob(4, 9, 30, 1)}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	got = read(t, swf, backfill.Reading{Estimates: backfill.Exact, Every: 2})
-	if want := []backfill.Job{job(0, 1, 1, 2), job(9, 9, 9, 1)}; !slices.Equal(got, want) {
+	if want := []backfill.Job{userJob(0, 1, 1, 2), userJob(9, 9, 9, 1)}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	for _, j := range read(t, swf, backfill.Reading{Estimates: backfill.ByFactor, Over: 5}) {
@@ -148,5 +157,35 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	cancel(io.ErrClosedPipe)
 	if _, _, err := backfill.Run(ctx, backfill.Config{Processors: 1}, nil); !errors.Is(err, io.ErrClosedPipe) {
 		t.Fatal(err)
+	}
+}
+
+// TestIntervalsOfARunHold: jobs of six users, whose estimates are up to six times what they need.
+func TestIntervalsOfARunHold(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var jobs []backfill.Job
+	now := 0.0
+	for range 4000 {
+		now += 14 * rng.ExpFloat64()
+		user := 1 + rng.Int64N(6)
+		run := ticks.Time(1 + 100*rng.ExpFloat64())
+		j := job(ticks.Time(now), run, run*user, 1+rng.Int64N(3))
+		j.User = user
+		jobs = append(jobs, j)
+	}
+	for _, p := range []core.Policy{core.FCFS, core.EASY, core.Conservative} {
+		r, _ := runJobs(t, backfill.Config{Policy: p, Processors: 16, Foretell: 1}, jobs)
+		for kind, x := range map[string]*backfill.Intervals{"start": r.Starts, "end": r.Ends} {
+			if x == nil || x.Of < 1000 {
+				t.Fatalf("%v: %s: %+v", p, kind, x)
+			}
+			if part := float64(x.Held) / float64(x.Of); part < 0.87 || part > 0.93 {
+				t.Errorf("%v: %.1f %% of %d intervals of the %s held", p, 100*part, x.Of, kind)
+			}
+		}
+		plain, _ := runJobs(t, backfill.Config{Policy: p, Processors: 16}, jobs)
+		if r.Starts, r.Ends = nil, nil; r != plain {
+			t.Errorf("%v: forecasts change the run: %+v, %+v", p, r, plain)
+		}
 	}
 }

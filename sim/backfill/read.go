@@ -19,6 +19,7 @@ type Job struct {
 	Run        ticks.Time // a second or more
 	Estimate   ticks.Time // a second or more
 	Processors int64
+	User       int64 // whose it is: a number, or 0 where the trace does not say
 }
 
 // Reading says how jobs are made of a trace.
@@ -74,7 +75,7 @@ func Read(src trace.Source, o Reading) ([]Job, error) {
 			estimate = run * (1 + o.Over*rng.Float64())
 		}
 		jobs = append(jobs, Job{Submit: ticks.Time(math.Floor(submit)) * ticks.Second, Run: wholeSeconds(run),
-			Estimate: wholeSeconds(estimate), Processors: int64(len(j.Durations))})
+			Estimate: wholeSeconds(estimate), Processors: int64(len(j.Durations)), User: j.User})
 	}
 }
 
@@ -90,8 +91,12 @@ func WriteSWF(w io.Writer, jobs []Job, waits []ticks.Time, processors int64) err
 		if wait < 0 {
 			wait, status = -ticks.Second, 0
 		}
-		fmt.Fprintf(out, "%d %d %d %d %d -1 -1 %d %d -1 %d -1 -1 -1 -1 -1 -1 -1\n", i+1, j.Submit/ticks.Second,
-			wait/ticks.Second, j.Run/ticks.Second, j.Processors, j.Processors, j.Estimate/ticks.Second, status)
+		user := j.User
+		if user == 0 {
+			user = -1
+		}
+		fmt.Fprintf(out, "%d %d %d %d %d -1 -1 %d %d -1 %d %d -1 -1 -1 -1 -1 -1\n", i+1, j.Submit/ticks.Second,
+			wait/ticks.Second, j.Run/ticks.Second, j.Processors, j.Processors, j.Estimate/ticks.Second, status, user)
 	}
 	return out.Flush()
 }

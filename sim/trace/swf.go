@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strconv"
 )
 
 // SWF reads the Standard Workload Format of the Parallel Workloads Archive, version 2: 18 fields a line, `;` comments.
@@ -70,5 +71,18 @@ func (s *SWF) readJob(line []byte) (j Job, ran bool, err error) {
 	for range int(procs) {
 		s.durs = append(s.durs, run)
 	}
-	return Job{Submit: s.last, Mean: asked, Durations: s.durs}, true, nil
+	return Job{Submit: s.last, Mean: asked, Durations: s.durs, User: userIn(rest)}, true, nil
+}
+
+// userIn returns the user of a job by the fields from the tenth on; 0: not known.
+func userIn(rest []byte) int64 {
+	var f []byte
+	for range 3 { // memory asked, status, user
+		f, rest = cutField(rest)
+	}
+	n, err := strconv.ParseInt(string(f), 10, 64)
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
 }

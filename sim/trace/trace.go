@@ -25,6 +25,7 @@ type Job struct {
 	Submit    float64
 	Mean      float64   // of the tasks, as stated in the trace: the estimate for schedulers
 	Durations []float64 // one for each task; valid until the next call of Next
+	User      int64     // whose it is: a number, or 0 where the trace does not say
 }
 
 // Source yields jobs in the order of their submission, and io.EOF after the last.

@@ -71,8 +71,8 @@ func TestSWFFormatIsRead(t *testing.T) {
 		"1 10 5 100 2 -1 -1 2 150 -1 1 1 1 1 1 1 -1 -1\n"+
 		"2 12 5 -1 2 -1 -1 2 150 -1 0 1 1 1 1 1 -1 -1\n"+
 		"3 11 5 7 -1 -1 -1 1 -1 -1 1 1 1 1 1 1 -1 -1\n")))
-	want := []trace.Job{{Submit: 10, Mean: 150, Durations: []float64{100, 100}},
-		{Submit: 11, Mean: 7, Durations: []float64{7}}}
+	want := []trace.Job{{Submit: 10, Mean: 150, Durations: []float64{100, 100}, User: 1},
+		{Submit: 11, Mean: 7, Durations: []float64{7}, User: 1}}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Fatal(diff, err)
 	}
