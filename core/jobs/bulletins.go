@@ -26,6 +26,7 @@ func (d *Dispatcher) announceWork(now time.Time) {
 	}
 	if d.gatesDue {
 		d.openGates(now)
+		d.foretellDue(now)
 	}
 	d.occupied = nil
 	d.renewCapped()

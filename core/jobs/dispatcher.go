@@ -62,6 +62,7 @@ type Dispatcher struct {
 	done     []*job // finished, oldest first
 	ledger   *accounts.Ledger
 	maxKept  int // MaxKept, but for tests
+	etas     forecasts
 	out      Out
 
 	// attempts may have been given out that this dispatcher does not know of, since the host went down or a job was
@@ -211,7 +212,7 @@ func NewDispatcher(rules auction.Rules) *Dispatcher {
 	return &Dispatcher{rules: rules, ledger: accounts.NewLedger(), maxKept: MaxKept,
 		jobs: map[string]*job{}, numbers: map[int32]*job{},
 		workers: map[cluster.WorkerID]*workerState{}, dirty: map[*job]bool{},
-		requeue: map[*job]bool{}, byShape: map[Shape]*shapeQueue{}}
+		requeue: map[*job]bool{}, byShape: map[Shape]*shapeQueue{}, etas: newForecasts()}
 }
 
 // Open begins to give out tasks. Call it once every worker that may already run some has reported or is given up. Call
@@ -225,6 +226,7 @@ func (d *Dispatcher) Open(now time.Time) {
 	clear(d.requeue)
 	d.openGates(now)
 	d.tryUnpaid(now)
+	d.foretellDue(now)
 	d.announceWork(now)
 }
 

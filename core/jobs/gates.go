@@ -237,6 +237,7 @@ func (d *Dispatcher) SetHold(now time.Time, id string, hold bool) error {
 		return nil
 	}
 	j.onHold, j.headDirty = hold, true
+	d.dropForecast(j)
 	d.dirty[j] = true
 	d.requeueWaiting(j)
 	d.noteChanged(j)

@@ -42,6 +42,8 @@ type job struct {
 	requeued map[int]int32
 	next     int // with spec.AtOnce: waiting tasks from this place on are not in the queue
 
+	foretold forecast // what was said of it when it came
+
 	headDirty bool
 	fresh     bool // not durable yet: no task is given out before
 	uncertain bool // no task is given out: it is not certain that this member keeps the job, or what runs of it

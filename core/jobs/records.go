@@ -169,6 +169,7 @@ func (d *Dispatcher) settleSaved(j *job) {
 	if j.fresh {
 		j.fresh, d.gatesDue = false, true
 		d.enqueueJob(j)
+		d.etas.due = append(d.etas.due, j)
 	}
 }
 

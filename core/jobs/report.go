@@ -166,6 +166,7 @@ func (d *Dispatcher) takeReply(now time.Time, s *workerState, a Reply) {
 		j.setState(i, running)
 		j.tasks[i].began = now.UnixMicro()
 		s.running[j.lifeOf(i)] = j
+		d.scoreStart(now, j)
 		if j.isToEnd(i) {
 			o := d.ordersTo(s.id)
 			o.Kill = append(o.Kill, j.lifeOf(i))
@@ -331,10 +332,12 @@ func (d *Dispatcher) endTask(now time.Time, j *job, i int, s state) {
 	d.dirty[j] = true
 	if j.isOver() && j.ended.IsZero() {
 		j.ended = now
+		d.scoreEnd(now, j)
 		j.headDirty = true
 		d.done = append(d.done, j)
 	}
 	d.topUp(j)
+	d.foretellHalf(now, j)
 }
 
 // isSaved reports whether a result that is already known is in the journal, and has been sent to the heir.

@@ -61,6 +61,12 @@ type Job struct {
 	// Usage is what its tasks used; nil: the request may not see it, or the member that keeps the job does not know.
 	Usage *Usage `json:"usage,omitempty"`
 	Held  bool   `json:"held,omitempty"` // it is on hold: none of its tasks starts
+	// ETA and Queue are of an unfinished job that may start, when it is asked for alone; nil: nothing is known, or the
+	// member that keeps the job is of a build that does not say it.
+	ETA   *ETA   `json:"eta,omitempty"`
+	Queue *Queue `json:"queue,omitempty"`
+	// Helps is what would have its waiting tasks start sooner; "": nothing is known that would.
+	Helps string `json:"helps,omitempty"`
 }
 
 // Span is a range of times. Took is the range that eight of ten recent tasks fell in.
@@ -205,6 +211,9 @@ func (d *Dispatcher) statusOf(now time.Time, j *job, why bool) Job {
 	}
 	if why && s.Waiting > 0 && j.why == "" {
 		s.Why = d.explainWaiting(now, j)
+	}
+	if why {
+		d.addForecast(now, j, &s)
 	}
 	s.Why = cmp.Or(s.Why, j.dropWhy)
 	return s

@@ -72,18 +72,20 @@ type Buyer struct {
 	files      *outputs
 	attempts   *attemptLog
 
-	stopped chan struct{}
-	once    sync.Once
-	connsMu sync.Mutex
-	conns   map[cluster.WorkerID]RunnerConn
-	silent  map[cluster.WorkerID]time.Time // owned by the loop
-	runs    atomic.Bool                    // Run has begun
-	waiters []commitWaiter                 // owned by the loop: callers that wait for a commit
-	looked  time.Time                      // owned by the loop: when it last looked at its peers
-	wake    *time.Timer                    // owned by the loop: fires when bulletins are due
-	heirs   *heirs                         // nil: there are no other members
-	run     context.Context                //nolint:containedctx // of Run
-	changes changes
+	stopped  chan struct{}
+	once     sync.Once
+	connsMu  sync.Mutex
+	conns    map[cluster.WorkerID]RunnerConn
+	silent   map[cluster.WorkerID]time.Time // owned by the loop
+	runs     atomic.Bool                    // Run has begun
+	waiters  []commitWaiter                 // owned by the loop: callers that wait for a commit
+	looked   time.Time                      // owned by the loop: when it last looked at its peers
+	wake     *time.Timer                    // owned by the loop: fires when bulletins are due
+	heirs    *heirs                         // nil: there are no other members
+	run      context.Context                //nolint:containedctx // of Run
+	changes  changes
+	wroteETA time.Time // owned by the loop
+	eta      []byte    // owned by the loop: what was written last
 }
 
 // commitWaiter is a caller that waits until its change is durable. behind is the number of commits that end before its
@@ -123,6 +125,7 @@ func OpenBuyer(o BuyerOptions) (*Buyer, error) {
 		return nil, err
 	}
 	b.dispatcher.Resume()
+	b.readETA()
 	if o.Members == nil {
 		b.dispatcher.Heirs(time.Now(), nil, func(cluster.WorkerID) bool { return true })
 	} else {
@@ -259,6 +262,7 @@ func (b *Buyer) Run(ctx context.Context) error {
 			if b.heirs != nil && b.heirs.busy {
 				<-b.heirs.saved
 			}
+			b.writeETA()
 			if b.busy {
 				return <-b.saved
 			}
@@ -325,6 +329,7 @@ func (b *Buyer) tickDispatcher(now time.Time) {
 		}
 	}
 	b.dispatcher.Open(now) // saved room may be free again
+	b.keepETA(now)
 }
 
 // lookEvery is how often a buyer with unfinished jobs looks at the workers of other members.
