@@ -15,6 +15,7 @@ import (
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/core/decision"
+	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
@@ -34,7 +35,9 @@ error tells the id of the decision. Where there were several decisions about a m
 
 With --request it is a request that the proxy led to a machine: what became of it, and where the time went. Its id is
 in the answer's header Fly-Request-Id and in the access log. The member that took the request keeps it, for a while,
-where a machine was woken for it or it failed.`,
+where a machine was woken for it or it failed.
+
+Of a job "souk job why" tells why it waits.`,
 		Example: "  souk explain web\n  souk explain d891275c2e5118 --decision 1\n  souk explain " +
 			"01M7Z6Z6JVTGHP383SEQVSDTA6\n" +
 			"  souk explain web --json | jq '.decision.considered[] | {worker, score}'\n" +
@@ -67,6 +70,10 @@ func explain(ctx context.Context, c *cli.Env, ref string, number int) error {
 		return explainDecision(ctx, c, cl, ref)
 	}
 	m, missing := c.Find(ctx, cl, ref)
+	if missing != nil && fault.Is(missing, fault.NotFound) && jobs.ValidID(ref) {
+		return fault.New(fault.NotFound, fault.CodeMachineNotFound,
+			"no machine has the name %s, which is the id of a job; \"souk job why %s\" tells of a job", ref, ref)
+	}
 	if missing != nil && (!fault.Is(missing, fault.NotFound) || !machine.ValidID(ref)) {
 		return missing
 	}

@@ -30,7 +30,7 @@ func Job(c *cli.Env) *cobra.Command {
 			"While that " +
 			"member does not answer,\nits tasks run on, and the job is shown from the copy of another member, which " +
 			"takes it over when the first is\ngiven up for dead."},
-		cmdJobLs(c), cmdJobStatus(c), cmdJobTasks(c), cmdJobReport(c), cmdJobWait(c), cmdJobCancel(c),
+		cmdJobLs(c), cmdJobStatus(c), cmdJobWhy(c), cmdJobTasks(c), cmdJobReport(c), cmdJobWait(c), cmdJobCancel(c),
 		cmdJobHold(c), cmdJobRelease(c), cmdJobRequeue(c), cmdJobRerun(c), cmdJobLogs(c),
 		cmdJobFetch(c))
 }

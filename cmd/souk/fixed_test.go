@@ -13,9 +13,11 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/accounts"
 	"github.com/soukhq/souk/core/decision"
+	"github.com/soukhq/souk/core/eta"
 	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/core/market"
 	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/core/share"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -219,6 +221,7 @@ func fixedMembers() api.MemberList {
 }
 
 func fixedJob() jobs.Job {
+	soon := time.Now().Add(500 * time.Millisecond) // what is printed is rounded to seconds
 	return jobs.Job{ID: "jd3e4036686", State: jobs.Running, Spec: jobs.Spec{Name: "parameter-sweep", App: "research",
 		Command: []string{"/bin/sh", "-c", "./simulate --seed $SOUK_INDEX"}, Last: 19999, CPUKind: "shared", CPUs: 1,
 		MemoryMB: 256}, Tasks: 20000, Waiting: 12000, Running: 30, Succeeded: 7965, Failed: 5, Retried: 2,
@@ -227,7 +230,13 @@ func fixedJob() jobs.Job {
 		Submitted: time.Now().Add(-210 * time.Minute), Elapsed: 12_600_000, PerSecond: 0.6,
 		Took: &jobs.Span{LowMS: 31_000, HighMS: 64_000}, Left: &jobs.Span{LowMS: 12_400_000, HighMS: 25_600_000},
 		Usage: &jobs.Usage{Attempts: 7972, RanMS: 370_000_000, RepeatedMS: 60_000, MeasuredMS: 370_000_000,
-			CPUMS: 43_000_000, PeakBytes: 98 << 20}}
+			CPUMS: 43_000_000, PeakBytes: 98 << 20},
+		ETA: &jobs.ETA{Ends: &jobs.Expected{Low: soon.Add(3 * time.Hour), High: soon.Add(7 * time.Hour),
+			Coverage: eta.Coverage{Held: 1810, Of: 2001}}},
+		Queue: &jobs.Queue{Jobs: 3, Tasks: 412, CoreSeconds: 18_540, Cores: 16, Slots: 30, Later: 2, Never: 1,
+			Accounts: []jobs.AccountBefore{{Account: share.Account{Namespace: "default", Owner: "alice"}, Jobs: 1,
+				Tasks: 12}}},
+		Helps: "a higher weight of namespace research (\"souk quota set --weight\") has it go first more often"}
 }
 
 func fixedTasks() []jobs.Task {

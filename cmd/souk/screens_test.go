@@ -23,8 +23,8 @@ import (
 // screens are the commands whose output is held to testdata/screens at three widths.
 var screens = []string{"ps", "status web-frontend", "status --app shop", "releases shop",
 	"node ls", "workers", "members", "job ls",
-	"job status parameter-sweep", "job tasks parameter-sweep", "job report parameter-sweep", "job report",
-	"job report --since 2026-03-01 --by day,owner",
+	"job status parameter-sweep", "job why parameter-sweep", "job tasks parameter-sweep",
+	"job report parameter-sweep", "job report", "job report --since 2026-03-01 --by day,owner",
 	"policy ls", "apps", "volumes", "secrets list", "image ls",
 	"top --once", "events web-frontend", "explain web-frontend",
 	"plan --memory 2g -- /bin/true", "why-not --memory 2g -- /bin/true", "node inspect fra-2-with-a-long-name",
