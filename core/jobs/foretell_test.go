@@ -207,6 +207,43 @@ func TestForecasts(t *testing.T) {
 	}
 }
 
+// TestGrantedTasksCount: they are about to run, and neither wait nor leave their worker room for others.
+func TestGrantedTasksCount(t *testing.T) {
+	d := jobs.NewDispatcher(auction.DefaultRules(8))
+	d.Open(epoch)
+	enter := func(n int) (id string) {
+		id = jobs.ID(uint64(n))
+		if err := d.Submit(epoch, id, cores(t, 1, 2)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		d.Saved(epoch)
+		return id
+	}
+	first := enter(1)
+	report := jobs.Report{Worker: "w", Record: twoCPUs("w"), Full: true, Accounts: true, Free: 4}
+	d.Report(epoch, report)
+	now := epoch.Add(time.Minute)
+	d.Open(now)
+	for _, o := range d.Take().Orders {
+		if o.Bulletin != nil && len(o.Bulletin.Bids) > 0 {
+			d.Report(now, jobs.Report{Worker: "w", Record: twoCPUs("w"), Free: 3,
+				Offers: []jobs.SlotOffer{{Offer: jobs.Offer{Slot: 1, Number: 1}, Shape: o.Bulletin.Bids[0].Shape}}})
+		}
+	}
+	if j, _ := d.Status(now, first); j.Running != 1 {
+		t.Fatalf("%+v", j)
+	}
+	if _, end, ok := d.Forecast(now, first); !ok || end != 10*time.Second {
+		t.Errorf("the one that is granted ends in %v", end)
+	}
+	if start, end, ok := d.Forecast(now, enter(2)); !ok || start != 10*time.Second || end != 20*time.Second {
+		t.Errorf("the next starts in %v, ends in %v", start, end)
+	}
+}
+
 // TestQueueBeforeAJob: by the queue's order in one account, and of others those that go first by what workers say.
 func TestQueueBeforeAJob(t *testing.T) {
 	d, now := jobs.NewDispatcher(auction.DefaultRules(8)), epoch

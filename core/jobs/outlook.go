@@ -198,7 +198,7 @@ func (e *ending) Pop() any {
 	return last
 }
 
-// addWorker adds a worker's room and the tasks that run there. j is the job that is forecast.
+// addWorker adds a worker's room and the tasks that run there, or are about to. j is the job that is forecast.
 func (o *outlook) addWorker(now time.Time, j *job, s *workerState) {
 	o.free = o.free.Add(s.record.Capacity.Sub(s.record.Used))
 	for l, x := range s.running {
@@ -212,6 +212,14 @@ func (o *outlook) addWorker(now time.Time, j *job, s *workerState) {
 		}
 		o.ends = append(o.ends, taskEnd{left, l.Shape()})
 		if x == j {
+			o.last = max(o.last, left)
+		}
+	}
+	for _, g := range s.open { // on their way to the worker, whose record does not know of them
+		left := time.Duration(g.job.estimate) * time.Microsecond
+		o.free = o.free.Sub(g.life.Shape())
+		o.ends = append(o.ends, taskEnd{left, g.life.Shape()})
+		if g.job == j {
 			o.last = max(o.last, left)
 		}
 	}
