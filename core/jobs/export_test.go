@@ -13,3 +13,6 @@ func (d *Dispatcher) Forecast(now time.Time, id string) (start, end time.Duratio
 	p, ok := d.forecastOf(now, d.jobs[id])
 	return p.start, p.end, ok
 }
+
+// NumForecasts returns how many jobs have a forecast that is not scored yet.
+func (d *Dispatcher) NumForecasts() int { return len(d.etas.open) }

@@ -61,9 +61,12 @@ func (d *Dispatcher) SaveETA() eta.Saved { return d.etas.calibrator.Save() }
 // RestoreETA takes back what SaveETA has returned before a restart. Call it before anything else.
 func (d *Dispatcher) RestoreETA(saved eta.Saved) { d.etas.calibrator.Restore(saved) }
 
-// foretellDue forecasts the jobs that have come, once they may start.
+// mostAtOnce bounds the forecasts of jobs that have come together, each of which may take a millisecond or two.
+const mostAtOnce = 16
+
+// foretellDue forecasts the jobs that have come, once they may start. Of many that come together the first are.
 func (d *Dispatcher) foretellDue(now time.Time) {
-	f := &d.etas
+	f, left := &d.etas, mostAtOnce
 	f.due = slices.DeleteFunc(f.due, func(j *job) bool {
 		if j.isOver() || j.why != "" || j.rival != nil || j.counts[waiting] < len(j.tasks) {
 			return true
@@ -71,10 +74,14 @@ func (d *Dispatcher) foretellDue(now time.Time) {
 		if !j.isQueued() {
 			return false
 		}
+		if left == 0 {
+			return true
+		}
 		p, ok := d.forecastOf(now, j)
 		if !ok {
 			return false
 		}
+		left--
 		j.foretold.at = now
 		_, _, j.foretold.start = f.calibrator.Say(now, startOfJob, p.start)
 		_, _, j.foretold.end = f.calibrator.Say(now, endOfJob, p.end)

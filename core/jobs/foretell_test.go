@@ -286,3 +286,37 @@ func TestQueueBeforeAJob(t *testing.T) {
 		}
 	}
 }
+
+// TestFewOfManyJobsAreForecast: of those that come together, so that the dispatcher is not held up.
+func TestFewOfManyJobsAreForecast(t *testing.T) {
+	if d := crowded(t); d.NumForecasts() != 16 {
+		t.Error(d.NumForecasts())
+	}
+}
+
+// crowded has 500 jobs of 100 tasks each that came together.
+func crowded(t fataler) *jobs.Dispatcher {
+	d := jobs.NewDispatcher(auction.DefaultRules(8))
+	d.Open(epoch)
+	d.Report(epoch, jobs.Report{Worker: "w", Record: twoCPUs("w"), Full: true, Accounts: true})
+	for n := range 500 {
+		if err := d.Submit(epoch, jobs.ID(uint64(n)), cores(t, 100, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := d.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	d.Saved(epoch)
+	return d
+}
+
+// BenchmarkForecast forecasts a job behind 499 others.
+func BenchmarkForecast(b *testing.B) {
+	d := crowded(b)
+	for b.Loop() {
+		if _, _, ok := d.Forecast(epoch, jobs.ID(499)); !ok {
+			b.Fatal("no forecast")
+		}
+	}
+}
