@@ -16,7 +16,7 @@ func TestClientLinksOnlyAPIAndStandardLibrary(t *testing.T) {
 		"core/auction", "core/backfill", "internal/backoff",
 		"core/decision", "core/jobs", "core/quota", "core/market", "core/placement",
 		"core/policy/whatif", "core/fsm",
-		"core/quota/offers", "core/release", "core/cron", "core/accounts", "core/share",
+		"core/quota/offers", "core/release", "core/cron", "core/accounts", "core/eta", "core/share",
 	}
 	out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").Output()
 	if err != nil {
