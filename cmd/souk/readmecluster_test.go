@@ -48,7 +48,8 @@ type clusterStep struct {
 	run  string
 	keep string // the name of its output for later commands, in which {NAME} stands for it
 	// agent is an agent that goes on in the background; only what it prints until it is ready is read.
-	agent string
+	agent  string
+	hidden bool // it is not shown
 	// quiet is a command that is not shown and must succeed: it waits for what the next one shows, or holds it to
 	// what is said.
 	quiet string
@@ -156,26 +157,7 @@ func TestReadmeClusterIsCurrent(t *testing.T) {
 		r.step(s)
 	}
 	r.close()
-	file := filepath.Join("..", "..", "README.md")
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, ok1 := strings.Cut(string(raw), clusterBegin)
-	is, after, ok2 := strings.Cut(rest, clusterEnd)
-	if !ok1 || !ok2 {
-		t.Fatal("README.md has lost the markers of the cluster's transcript")
-	}
-	if *update {
-		is = r.b.String()
-		if err := os.WriteFile(file, []byte(before+clusterBegin+is+clusterEnd+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if diff := cmp.Diff(maskCluster(is), maskCluster(r.b.String())); diff != "" {
-		t.Errorf("README.md is not what souk does any more; record it again with: "+
-			"go test ./cmd/souk -run ReadmeCluster -update\n(-README +now)\n%s", diff)
-	}
+	r.holdReadme(clusterBegin, clusterEnd)
 }
 
 // clusterRecorder writes the cluster's transcript.
@@ -185,6 +167,31 @@ type clusterRecorder struct {
 	hosts map[string]*readmeHost
 	kept  map[string]string
 	open  bool // a block of commands is open
+}
+
+// holdReadme holds what README.md has between two markers to the transcript.
+func (r *clusterRecorder) holdReadme(begin, end string) {
+	r.t.Helper()
+	file := filepath.Join("..", "..", "README.md")
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	before, rest, ok1 := strings.Cut(string(raw), begin)
+	is, after, ok2 := strings.Cut(rest, end)
+	if !ok1 || !ok2 {
+		r.t.Fatal("README.md has lost a marker of the transcript at " + begin)
+	}
+	if *update {
+		is = r.b.String()
+		if err := os.WriteFile(file, []byte(before+begin+is+end+after), 0o644); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(maskCluster(is), maskCluster(r.b.String())); diff != "" {
+		r.t.Errorf("README.md is not what souk does any more; record it again with: "+
+			"go test ./cmd/souk -run Readme -update\n(-README +now)\n%s", diff)
+	}
 }
 
 func (r *clusterRecorder) close() {
@@ -218,7 +225,7 @@ func (r *clusterRecorder) step(s clusterStep) {
 	case s.dies:
 		r.hosts[s.on].end()
 	case s.agent != "":
-		r.agent(r.hosts[s.on], s.agent)
+		r.agent(r.hosts[s.on], s.agent, s.hidden)
 	case s.quiet != "":
 		out = r.until(r.hosts[s.on], line)
 	default:
@@ -248,7 +255,7 @@ func (r *clusterRecorder) until(h *readmeHost, line string) (said string) {
 }
 
 // agent starts an agent, and shows what it prints until it is ready unless that goes into a file.
-func (r *clusterRecorder) agent(h *readmeHost, line string) {
+func (r *clusterRecorder) agent(h *readmeHost, line string, hidden bool) {
 	r.t.Helper()
 	cmd := h.command("exec souk agent")
 	out, err := cmd.StdoutPipe()
@@ -275,7 +282,9 @@ func (r *clusterRecorder) agent(h *readmeHost, line string) {
 			said += sc.Text() + "\n"
 		}
 		if strings.HasPrefix(sc.Text(), "  next ") {
-			r.show(said)
+			if !hidden {
+				r.show(said)
+			}
 			go io.Copy(io.Discard, out) //nolint:errcheck // until it ends
 			return
 		}
@@ -321,7 +330,9 @@ func maskCluster(text string) string {
 		line = strings.Replace(line, "  coming up\n", "\n", 1) // of two machines of one replica either
 		line = regexp.MustCompile(`\bworker [abc]\b`).ReplaceAllString(line, "worker HOST")
 		line = regexp.MustCompile(`\b(evict|disk of) [abc]\b`).ReplaceAllString(line, "$1 HOST")
+		line = regexp.MustCompile(`^(  copy at .*member) [abc]\b`).ReplaceAllString(line, "$1 HOST")
 		line = regexp.MustCompile(`^  steward .*`).ReplaceAllString(line, "  steward")
+		line = regexp.MustCompile(`\bj[0-9a-f]{10}\b`).ReplaceAllString(line, "JOB")
 		line = regexp.MustCompile(`\b[0-9a-f]{8}\b`).ReplaceAllString(line, "RELEASE")
 		if prompt.MatchString(line) || strings.HasPrefix(line, "```") {
 			end()
