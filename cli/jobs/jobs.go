@@ -334,7 +334,8 @@ func waitJobs(ctx context.Context, c *cli.Env, refs []string, limit time.Duratio
 func cmdJobCancel(c *cli.Env) *cobra.Command {
 	var tasks []string
 	cmd := &cobra.Command{Use: "cancel JOB...", Short: "Drop the tasks that wait and end those that run",
-		Long: `Drop the tasks that wait. All processes of those that run get SIGTERM, and SIGKILL after 5 s. What has ended stays as it is.
+		Long: `Drop the tasks that wait. All processes of those that run get SIGTERM, and SIGKILL after 5 s. What has ended
+stays as it is.
 
 With --task only these tasks of the one job are cancelled, and the others go on. A job some of whose tasks were
 cancelled, while none failed, is cancelled at its end, and "souk job wait" ends with 65.`,
