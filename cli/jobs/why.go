@@ -111,7 +111,7 @@ func firstText(list []jobs.AccountBefore) string {
 // expectedText says when something is expected, and how far that can be relied on.
 func expectedText(x *jobs.Expected, now time.Time) string {
 	low, high := max(0, x.Low.Sub(now)), max(0, x.High.Sub(now))
-	return fmt.Sprintf("in %s to %s; %s", shortTime(low.Seconds()*1000), shortTime(high.Seconds()*1000),
+	return fmt.Sprintf("in %s; %s", spanText(jobs.Span{LowMS: low.Seconds() * 1000, HighMS: high.Seconds() * 1000}),
 		heldText(x.Coverage))
 }
 
