@@ -114,7 +114,7 @@ func TestTopFitsAnyScreenSize(t *testing.T) {
 	})
 }
 
-// unfinished returns n jobs, the first of which has no task that waits.
+// unfinished returns n jobs. No task of the first one waits.
 func unfinished(n int) (list []jobs.Job) {
 	for i := range n {
 		list = append(list, jobs.Job{ID: jobs.ID(uint64(i)), State: jobs.Running, Tasks: 2 * i, Waiting: i, Running: i,

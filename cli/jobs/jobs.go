@@ -136,25 +136,30 @@ func jobStateCell(s jobs.JobState) cli.Cell {
 	return cli.Cell{Text: string(s), Colour: colour}
 }
 
+// tellJob prints a job: as JSON, or by a function for people.
+func tellJob(ctx context.Context, c *cli.Env, ref string, print func(j *jobs.Job)) error {
+	cl, err := c.Client()
+	if err != nil {
+		return err
+	}
+	j, err := cl.Job(ctx, ref)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		c.JSONLine(c.Out, j)
+		return nil
+	}
+	print(&j)
+	return nil
+}
+
 func cmdJobStatus(c *cli.Env) *cobra.Command {
 	return &cobra.Command{Use: "status JOB", Short: "Tell of a job, and why its tasks wait",
 		Example: "  souk job status sweep\n  souk job status j00c0ffee00 --json | jq " +
 			".failed", Args: cli.Args(1, 1, "one job, by id or name"),
 		RunE: func(cmd *cobra.Command, refs []string) error {
-			cl, err := c.Client()
-			if err != nil {
-				return err
-			}
-			j, err := cl.Job(cmd.Context(), refs[0])
-			if err != nil {
-				return err
-			}
-			if c.JSON {
-				c.JSONLine(c.Out, j)
-				return nil
-			}
-			printJob(c, &j)
-			return nil
+			return tellJob(cmd.Context(), c, refs[0], func(j *jobs.Job) { printJob(c, j) })
 		}}
 }
 

@@ -24,20 +24,7 @@ on hold or one that waits for others.`,
 		Example: "  souk job why sweep\n  souk job why sweep --json | jq .eta.ends",
 		Args:    cli.Args(1, 1, "one job, by id or name"),
 		RunE: func(cmd *cobra.Command, refs []string) error {
-			cl, err := c.Client()
-			if err != nil {
-				return err
-			}
-			j, err := cl.Job(cmd.Context(), refs[0])
-			if err != nil {
-				return err
-			}
-			if c.JSON {
-				c.JSONLine(c.Out, j)
-				return nil
-			}
-			printWhy(c, &j, time.Now())
-			return nil
+			return tellJob(cmd.Context(), c, refs[0], func(j *jobs.Job) { printWhy(c, j, time.Now()) })
 		}}
 }
 

@@ -93,7 +93,7 @@ type Sums struct {
 	MiBMS  int64 `json:"mib_ms,omitempty"`
 	GPUUS  int64 `json:"gpu_us,omitempty"`
 	CPUUS  int64 `json:"cpu_us,omitempty"` // CPU time that they used, in microseconds
-	// Waited counts the jobs of which a task has begun, and WaitedUS adds up how long they waited for that.
+	// Waited counts jobs that have begun, and WaitedUS is the sum of their waits, from submission to the first task.
 	Waited   int64 `json:"waited,omitempty"`
 	WaitedUS int64 `json:"waited_us,omitempty"`
 }

@@ -55,11 +55,15 @@ func (d *Dispatcher) noteGranted(sh *shapeQueue) {
 // none does.
 func (d *Dispatcher) capOf(sh *shapeQueue, n int) (allowed int, name string) {
 	space := sh.shape.Account().Namespace
-	caps := d.caps[space]
-	if len(caps) == 0 {
+	if len(d.caps[space]) == 0 {
 		return n, ""
 	}
-	need, has := sh.shape.Resources(), d.occupiedBy(space)
+	return d.tasksWithin(sh, n, d.occupiedBy(space))
+}
+
+// tasksWithin is capOf of a namespace that occupies has.
+func (d *Dispatcher) tasksWithin(sh *shapeQueue, n int, has cluster.Resources) (allowed int, name string) {
+	caps, need := d.caps[sh.shape.Account().Namespace], sh.shape.Resources()
 	for _, resource := range caps.Names() {
 		each := need.Get(resource)
 		if each <= 0 {

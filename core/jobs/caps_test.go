@@ -40,8 +40,9 @@ func TestTasksOfANamespaceStayBelowItsCaps(t *testing.T) {
 			t.Fatalf("%d tasks run of %d that may, and %d others", n, most, others)
 		}
 		if j, _ := w.dispatcher.Status(w.now, jobs.ID(2)); !strings.Contains(j.Why,
-			"namespace ml has as many tasks as it may have at once: its limit is cpu=") {
-			t.Error(j.Why)
+			"namespace ml has as many tasks as it may have at once: its limit is cpu=") ||
+			!strings.Contains(j.Helps, "a larger limit of cpu for namespace ml ") || j.ETA != nil || j.Queue != nil {
+			t.Errorf("%+v", j)
 		}
 		for range 3 {
 			for _, p := range w.workers {

@@ -61,12 +61,12 @@ func (d *Dispatcher) SaveETA() eta.Saved { return d.etas.calibrator.Save() }
 // RestoreETA takes back what SaveETA has returned before a restart. Call it before anything else.
 func (d *Dispatcher) RestoreETA(saved eta.Saved) { d.etas.calibrator.Restore(saved) }
 
-// mostAtOnce bounds the forecasts of jobs that have come together, each of which may take a millisecond or two.
-const mostAtOnce = 16
+// mostTogether is how many jobs are forecast of those that have come together: each may take a millisecond or two.
+const mostTogether = 16
 
 // foretellDue forecasts the jobs that have come, once they may start. Of many that come together the first are.
 func (d *Dispatcher) foretellDue(now time.Time) {
-	f, left := &d.etas, mostAtOnce
+	f, left := &d.etas, mostTogether
 	f.due = slices.DeleteFunc(f.due, func(j *job) bool {
 		if j.isOver() || j.why != "" || j.rival != nil || j.counts[waiting] < len(j.tasks) {
 			return true
@@ -156,7 +156,7 @@ func (d *Dispatcher) addForecast(now time.Time, j *job, s *Job) {
 	if s.Waiting > 0 {
 		s.Helps = d.explainHelp(now, j)
 	}
-	if !j.isQueued() {
+	if !j.isQueued() || s.Waiting > 0 && d.explainCap(d.queueOf(j.shape())) != "" {
 		return
 	}
 	if s.Waiting > 0 {

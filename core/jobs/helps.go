@@ -16,6 +16,10 @@ func (d *Dispatcher) explainHelp(now time.Time, j *job) string {
 		return text
 	}
 	sh := d.queueOf(j.shape())
+	if _, name := d.capOf(sh, 1); name != "" {
+		return fmt.Sprintf("a larger limit of %s for namespace %s (\"souk quota set --max\")", name,
+			j.terms.account().Namespace)
+	}
 	v := d.countVerdicts(&sh.request, sh.shape.Place)
 	switch {
 	case v.all == 0:

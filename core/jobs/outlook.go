@@ -151,7 +151,7 @@ func (d *Dispatcher) forecastOf(now time.Time, j *job) (p point, ok bool) {
 			o.addWorker(now, j, s)
 		}
 	}
-	if o.most(sh.shape.Resources()) == 0 {
+	if o.most(sh.shape.Resources()) == 0 || j.counts[waiting] > 0 && d.explainCap(sh) != "" {
 		return p, false
 	}
 	heap.Init(&o.ends)
@@ -162,14 +162,25 @@ func (d *Dispatcher) forecastOf(now time.Time, j *job) (p point, ok bool) {
 	}
 	each := max(1, (tasks+mostForeseen-1)/mostForeseen)
 	for _, x := range ahead {
-		o.pass(x.job, x.tasks, each)
+		o.pass(x.job, x.tasks, each, d.boundOf(x.job))
 	}
-	p.start, p.end = o.pass(j, j.counts[waiting], each)
+	p.start, p.end = o.pass(j, j.counts[waiting], each, d.boundOf(j))
 	if j.counts[running]+j.counts[granted] > 0 {
 		p.start = 0
 	}
 	p.end = max(p.end, o.last)
 	return p, true
+}
+
+// boundOf returns how many tasks of a job may run at once by its array and the caps of its namespace, at most mostSlots.
+func (d *Dispatcher) boundOf(j *job) int {
+	n := mostSlots
+	if b := j.spec.AtOnce; b > 0 {
+		n = min(n, b)
+	}
+	sh := d.queueOf(j.shape())
+	within, _ := d.tasksWithin(sh, n, cluster.Resources{})
+	return within
 }
 
 // outlook is what is free now and from then on. Times are durations from now on.
@@ -235,14 +246,11 @@ func (o *outlook) most(need cluster.Resources) int {
 }
 
 // pass has n tasks of a job begin as soon as there is room, each of them as many as it stands for, and returns when the
-// first begins and the last ends. Tasks that never have room are left out.
-func (o *outlook) pass(j *job, n, each int) (start, end time.Duration) {
+// first begins and the last ends. At most bound run at once. Tasks that never have room are left out.
+func (o *outlook) pass(j *job, n, each, bound int) (start, end time.Duration) {
 	start, end = o.at, o.at
 	need := j.shape().Resources()
-	most := o.most(need)
-	if b := j.spec.AtOnce; b > 0 {
-		most = min(most, b)
-	}
+	most := min(o.most(need), bound)
 	if most == 0 || n == 0 {
 		return start, end
 	}
@@ -254,7 +262,7 @@ func (o *outlook) pass(j *job, n, each int) (start, end time.Duration) {
 	for i := 0; n > 0; i++ {
 		k := min(each, n)
 		n -= k
-		if i >= most && j.spec.AtOnce > 0 {
+		if i >= most && bound < mostSlots {
 			o.advance(own[i-most])
 		}
 		for ShapeOf(need).timesIn(o.free, 1) == 0 && len(o.ends) > 0 {

@@ -23,24 +23,14 @@ func (b *Jobs) Accounts(ctx context.Context, since accounts.Day) ([]accounts.Ent
 		}
 	}
 	add(own)
-	others := b.others()
-	lists, errs := find.AskAll(others, func(o Other) (list []accounts.Entry, err error) {
-		err = b.callOther(ctx, o, func(at Buyer) error {
-			list, err = at.Accounts(ctx, since)
-			return err
-		})
-		return list, err
+	answers, silent, err := askKeepers(ctx, b, func(at Buyer) ([]accounts.Entry, error) {
+		return at.Accounts(ctx, since)
 	})
-	if err := ctx.Err(); err != nil {
+	if err != nil {
 		return nil, nil, err
 	}
-	var silent []find.Unanswered
-	for i, list := range lists {
-		if errs[i] != nil && !keepsNot(errs[i]) {
-			silent = append(silent, find.Unanswered{Worker: others[i].ID, Err: errs[i]})
-			continue
-		}
-		add(list)
+	for _, a := range answers {
+		add(a.said)
 	}
 	return total.Entries(), silent, nil
 }

@@ -184,6 +184,39 @@ func (b *Jobs) Status(ctx context.Context, ref string) (j jobs.Job, silent []fin
 	return at.job, silent, err
 }
 
+// answer is what a member has said.
+type answer[T any] struct {
+	by   cluster.WorkerID
+	said T
+}
+
+// askKeepers asks all other members that keep jobs. It also returns those that could not be asked.
+func askKeepers[T any](ctx context.Context, b *Jobs, ask func(at Buyer) (T, error)) ([]answer[T], []find.Unanswered,
+	error) {
+	others := b.others()
+	all, errs := find.AskAll(others, func(o Other) (said T, err error) {
+		err = b.callOther(ctx, o, func(at Buyer) error {
+			said, err = ask(at)
+			return err
+		})
+		return said, err
+	})
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	var answers []answer[T]
+	var silent []find.Unanswered
+	for i, o := range others {
+		switch {
+		case errs[i] == nil:
+			answers = append(answers, answer[T]{o.ID, all[i]})
+		case !keepsNot(errs[i]):
+			silent = append(silent, find.Unanswered{Worker: o.ID, Err: errs[i]})
+		}
+	}
+	return answers, silent, nil
+}
+
 // List lists the jobs of an app, "" for all, of all members, oldest first; those that have ended only if ended is set.
 // It also returns the members that could not be asked, of whose jobs it lists the copies that others have.
 func (b *Jobs) List(ctx context.Context, app string, ended bool) ([]jobs.Job, []find.Unanswered, error) {
@@ -194,25 +227,13 @@ func (b *Jobs) List(ctx context.Context, app string, ended bool) ([]jobs.Job, []
 	for i := range all {
 		all[i].Member = b.self
 	}
-	others := b.others()
-	lists, errs := find.AskAll(others, func(o Other) (list []jobs.Job, err error) {
-		err = b.callOther(ctx, o, func(at Buyer) error {
-			list, err = at.List(ctx, app, ended)
-			return err
-		})
-		return list, err
-	})
-	if err := ctx.Err(); err != nil {
+	answers, silent, err := askKeepers(ctx, b, func(at Buyer) ([]jobs.Job, error) { return at.List(ctx, app, ended) })
+	if err != nil {
 		return nil, nil, err
 	}
-	var silent []find.Unanswered
-	for i, list := range lists {
-		if errs[i] != nil && !keepsNot(errs[i]) {
-			silent = append(silent, find.Unanswered{Worker: others[i].ID, Err: errs[i]})
-			continue
-		}
-		for _, j := range keepListed(list, app, ended) { // whatever the other member took the question for
-			j.Member = others[i].ID
+	for _, a := range answers {
+		for _, j := range keepListed(a.said, app, ended) { // whatever the other member took the question for
+			j.Member = a.by
 			all = append(all, j)
 		}
 	}

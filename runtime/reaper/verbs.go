@@ -44,14 +44,23 @@ func (r *Reaper) runningLife(id string) (*life, error) {
 	return m.life, nil
 }
 
-// signalMachine sends sig to the main process, or to all processes.
+// signalMachine sends sig to the main process, and then, with all, to the others: a shell that waits for one of them has
+// got its signal before it goes on.
 func (r *Reaper) signalMachine(id string, sig syscall.Signal, all bool) error {
+	l, err := r.signalMain(id, sig)
+	if err == nil && all {
+		r.signalOthers(l, sig)
+	}
+	return err
+}
+
+func (r *Reaper) signalMain(id string, sig syscall.Signal) (*life, error) {
 	if sig < 0 || sig > 64 {
-		return fault.New(fault.Invalid, fault.CodeSignal, "there is no signal %d: use 1 to 64", sig)
+		return nil, fault.New(fault.Invalid, fault.CodeSignal, "there is no signal %d: use 1 to 64", sig)
 	}
 	l, err := r.runningLife(id)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if sig == 0 {
 		sig = cmp.Or(syscall.Signal(l.rec.Stop), syscall.SIGINT)
@@ -59,29 +68,41 @@ func (r *Reaper) signalMachine(id string, sig syscall.Signal, all bool) error {
 	// While forkMu is held the process cannot be waited for, so the pid cannot have been reused.
 	r.forkMu.Lock()
 	defer r.forkMu.Unlock()
-	r.mu.Lock()
-	ended := l.ended
-	r.mu.Unlock()
-	if ended || !l.child && !proc.Running(l.rec.PID, l.rec.Ticks) {
-		return notRunning(id)
+	if !r.isMainThere(l) {
+		return nil, notRunning(id)
 	}
 	if sig == syscall.SIGKILL {
 		l.noteKill(r)
 	}
-	if all {
-		r.signalOthers(l, sig)
-	}
 	if (sig == syscall.SIGTTIN || sig == syscall.SIGTTOU) && l.rec.Container != "" && signalBehindInit(l.rec.PID, sig) {
-		return nil
+		return l, nil
 	}
 	if err := syscall.Kill(l.rec.PID, sig); err != nil {
-		return fault.Wrap(err, fault.Unavailable, fault.CodeSignal, "signal %d cannot be sent to machine %s", sig, id)
+		return nil, fault.Wrap(err, fault.Unavailable, fault.CodeSignal, "signal %d cannot be sent to machine %s", sig,
+			id)
 	}
-	return nil
+	return l, nil
 }
+
+// isMainThere reports whether the main process of a life has not ended. The caller holds forkMu.
+func (r *Reaper) isMainThere(l *life) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !l.ended && (l.child || proc.Running(l.rec.PID, l.rec.Ticks))
+}
+
+// signalAtOnce bounds the processes that are open at once while they are signalled.
+const signalAtOnce = 128
 
 // signalOthers sends sig to the processes of a life beside its main one, whose init passes it on to the program.
 func (r *Reaper) signalOthers(l *life, sig syscall.Signal) {
+	l.slotMu.Lock()
+	defer l.slotMu.Unlock()
+	r.forkMu.Lock()
+	defer r.forkMu.Unlock()
+	if l.slotGone || !r.isMainThere(l) { // what it has left behind gets SIGKILL
+		return
+	}
 	told := l.rec.PID
 	if isInit(told) {
 		if kids, _ := proc.Children(told); len(kids) > 0 {
@@ -89,6 +110,14 @@ func (r *Reaper) signalOthers(l *life, sig syscall.Signal) {
 		}
 	}
 	pids := slices.DeleteFunc(r.lifePIDs(l), func(pid int) bool { return pid == l.rec.PID || pid == told })
+	slices.Sort(pids) // parents before their children, as a rule
+	for some := range slices.Chunk(pids, signalAtOnce) {
+		r.signalThese(l, some, sig)
+	}
+}
+
+// signalThese sends sig to processes that were those of a life a moment ago.
+func (r *Reaper) signalThese(l *life, pids []int, sig syscall.Signal) {
 	files := map[int]int{} // by pid
 	for _, pid := range pids {
 		if fd, err := unix.PidfdOpen(pid, 0); err == nil { // else it has ended
@@ -96,9 +125,9 @@ func (r *Reaper) signalOthers(l *life, sig syscall.Signal) {
 			defer unix.Close(fd)
 		}
 	}
-	// a pid may have been reused before it was opened, but not after
-	for _, pid := range r.lifePIDs(l) {
-		if fd, opened := files[pid]; opened {
+	left := r.lifePIDs(l) // a pid may have been reused before it was opened, but not after
+	for _, pid := range pids {
+		if fd, opened := files[pid]; opened && slices.Contains(left, pid) {
 			_ = unix.PidfdSendSignal(fd, sig, nil, 0) // ESRCH: it has ended meanwhile
 		}
 	}
