@@ -246,6 +246,10 @@ func (w *world) drain(code int) {
 
 func (w *world) unfinished() bool {
 	for _, s := range w.dispatcher.List(w.now, "") {
+		want := jobs.Progress{ID: s.ID, Done: s.Done(), Over: s.State.Final()}
+		if p, err := w.dispatcher.Progress(s.ID); err != nil || p != want {
+			w.t.Fatalf("it is at %+v, %v; want %+v", p, err, want)
+		}
 		if !s.State.Final() {
 			return true
 		}

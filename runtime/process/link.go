@@ -110,6 +110,9 @@ func (l *link) connectSession(ctx context.Context) (*session, error) {
 	s := &session{conn: conn, dead: make(chan struct{}), pending: make(map[uint32]chan frame.Frame)}
 	in := bufio.NewReaderSize(conn, 16<<10)
 	if err := s.greetReaper(in); err != nil {
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			l.endStuckForks(conn)
+		}
 		_ = conn.Close()
 		return nil, err
 	}
@@ -118,6 +121,7 @@ func (l *link) connectSession(ctx context.Context) (*session, error) {
 	l.mu.Unlock()
 	go l.receiveFrames(s, in)
 	go l.watchReaper(s)
+	go l.watchForks(s)
 	switch moved := l.hasMoved(s.welcome.Dir); {
 	case moved:
 		if n := l.upgradeReaper(ctx, s); n != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -228,4 +229,56 @@ func TestKillIsOrderedAfterAbandonedStart(t *testing.T) {
 		}
 		nothing(k)
 	}
+}
+
+// TestStuckForkDoesNotStopTheReaper: a child of the reaper does not get to its program, since its cgroup is frozen, and a
+// garbage collection begins meanwhile, which stops the whole reaper. The child is ended all the same, its start fails, and
+// the next one is served.
+func TestStuckForkDoesNotStopTheReaper(t *testing.T) {
+	if os.Geteuid() != 0 {
+		lacking(t, "root, for cgroups")
+	}
+	t.Parallel()
+	o := options(filepath.Join(t.TempDir(), "process"))
+	t.Cleanup(func() { stopReaper(t, o) })
+	r := reopen(t, o)
+	all := filepath.Dir(filepath.Dir(freezer(t, start(t, r, limited("m", 1, lasting...)).PID)))
+	freeze := func(state string) {
+		files, err := filepath.Glob(filepath.Join(all, "*", "cgroup.freeze"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%v, %v; want the reaper's groups", files, err)
+		}
+		own := groupOf(t, reaperPID(t, o.Dir))
+		files = slices.DeleteFunc(files, func(f string) bool { return strings.HasSuffix(filepath.Dir(f), own) })
+		for _, f := range files {
+			_ = os.WriteFile(f, []byte(state), 0) // it may be gone
+		}
+	}
+	t.Cleanup(func() { freeze("0") })
+	ctx, cancel := context.WithTimeout(t.Context(), waittest.Patience)
+	defer cancel()
+	var lists sync.WaitGroup
+	defer lists.Wait()
+	defer cancel()
+	for range 4 { // until the reaper has used so much memory that it collects
+		lists.Go(func() {
+			for ctx.Err() == nil {
+				_, _ = r.List(ctx)
+			}
+		})
+	}
+	var err error
+	for k := 0; err == nil; k++ { // until one is started in a group that exists already
+		freeze("1")
+		id := fmt.Sprint("n", k)
+		if err := r.Prepare(ctx, limited(id, 0)); err != nil {
+			t.Fatal(err)
+		}
+		_, err = r.Start(ctx, limited(id, 1, lasting...))
+	}
+	if !fault.Is(err, fault.Unavailable) {
+		t.Fatalf("%v; want a start that has failed and may be tried again", err)
+	}
+	freeze("0")
+	start(t, r, limited("after", 1, lasting...))
 }

@@ -182,15 +182,19 @@ func (r *Reaper) forkExec(c *child, path string, argv []string, attr *syscall.Pr
 	if err != nil {
 		return 0, 0, err
 	}
-	before := proc.Tick()
+	before, began := proc.Tick(), time.Now()
 	returned := r.boundFork(before)
 	pid, err = syscall.ForkExec(path, argv, attr)
 	restore()
 	if err == nil && attr.Sys.Ptrace {
 		err = untilStopped(pid)
 	}
-	if returned() {
-		// The process is not registered, so it will only be reaped.
+	if stuck := returned(); stuck || time.Since(began) > 2*r.forkPatience {
+		// The process is not registered, so it will only be reaped. Where a garbage collection kept boundFork from
+		// ending it, souk has.
+		if !stuck && err == nil {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
 		return 0, 0, fault.New(fault.Unavailable, codeForkStuck,
 			"a process was made and did not get to its program in %v, so it was ended: its cgroup is frozen, or %s "+
 				"lies on a disk that does not answer", 2*r.forkPatience, c.path)

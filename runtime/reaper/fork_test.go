@@ -36,7 +36,7 @@ func TestStuckForkIsEndedInTime(t *testing.T) {
 	c.registered = func(pid int, _ uint64) { t.Errorf("process %d is registered", pid) }
 	c.forked = func() { t.Error("a fork is told of that did not get to its program") }
 	// Go's vfork holds its thread without telling the scheduler: a collection that begins meanwhile would wait for it, and
-	// all goroutines with it, so that nothing ends the child. That is so in the reaper, too, where it is not ruled out.
+	// all goroutines with it, so that nothing here ends the child. For the reaper souk does that.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	runtime.GC() // until none is in progress
 	result := make(chan error, 1)

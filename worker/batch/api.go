@@ -118,29 +118,33 @@ func (b *Buyer) CancelTasks(ctx context.Context, id string, list jobs.Indices) (
 
 // Wait returns when the job has ended, or more than done of its tasks have, or ctx ends, which is no error.
 func (b *Buyer) Wait(ctx context.Context, id string, done int) (jobs.Job, error) {
-	first, err := b.Status(ctx, id) // id may be a name
+	over := ctx.Done()
+	p, err := b.progress(ctx, id) // id may be a name
 	if err != nil {
-		return first, err
+		return jobs.Job{}, err
 	}
-	id = first.ID
+	id, ctx = p.ID, context.WithoutCancel(ctx)
 	for {
 		changed := b.changes.nextChange(id)
-		s, err := b.Status(context.WithoutCancel(ctx), id)
-		if err != nil || s.State.Final() {
+		p, err := b.progress(ctx, id)
+		if err != nil || p.Over {
 			b.changes.forgetJob(id)
-			return s, err
 		}
-		if s.Done() > done {
-			return s, nil
+		if err != nil || p.Over || p.Done > done {
+			return b.Status(ctx, id)
 		}
 		select {
 		case <-changed:
-		case <-ctx.Done():
-			return s, nil
+		case <-over:
+			return b.Status(ctx, id)
 		case <-b.stopped:
-			return s, goneError(errStopped)
+			return jobs.Job{}, goneError(errStopped)
 		}
 	}
+}
+
+func (b *Buyer) progress(ctx context.Context, ref string) (jobs.Progress, error) {
+	return askLoop(ctx, b, func(time.Time) (jobs.Progress, error) { return b.dispatcher.Progress(ref) })
 }
 
 // Logs emits a task's output: of the running attempt, else of the newest that ended.
