@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,6 +30,8 @@ type SubmitRow struct {
 	Ratio       float64  `json:"ratio"`                // per_second / floor_per_second
 	OverheadMS  float64  `json:"overhead_ms_per_task"` // extra time per task, against the bare loop
 	CPU         float64  `json:"cpu_us_per_task"`      // of the souk that took the job, without its reaper and the tasks
+	// Peers are the tasks a second of other programs that ran the same tasks: their median rounds.
+	Peers map[string]float64 `json:"peers,omitempty"`
 }
 
 // SubmitOptions say what souk bench submit measures.
@@ -39,6 +42,7 @@ type SubmitOptions struct {
 	Workers     int
 	Concurrency int
 	Rounds      int
+	Peers       bool // also what else is installed that runs arrays of tasks
 }
 
 // taskMemory is the memory of a measured task, in MiB, so that the worker's memory bounds the concurrent tasks.
@@ -61,12 +65,20 @@ func Submit(ctx context.Context, o *SubmitOptions, to Reporter) error {
 		return wrapFailure(err, "it could not begin")
 	}
 	defer end()
+	var peers []jobPeer
+	if o.Peers {
+		var endPeers func()
+		if peers, endPeers, err = findPeers(ctx, dir, o.Concurrency, to); err != nil {
+			return err
+		}
+		defer endPeers()
+	}
 	for _, r := range []SubmitRow{
 		{Name: "submit_sleep_50ms", Command: []string{"/bin/sleep", "0.05"}},
 		{Name: "submit_true", Command: []string{"/bin/true"}},
 	} {
 		done := to.Working("measuring %s", r.Name)
-		err := measureSubmit(ctx, taker, o, &r)
+		err := measureSubmit(ctx, taker, peers, o, &r)
 		done()
 		if err != nil {
 			return err
@@ -124,13 +136,18 @@ func SubmitHead() string {
 
 // Text returns the row as it is printed for people.
 func (r SubmitRow) Text() string {
-	return fmt.Sprintf("%-18s %6d %8d %6d %9.0f %9.0f %7.2f %12.2f %8.0f", r.Name, r.Tasks, r.Workers, r.Concurrency,
+	text := fmt.Sprintf("%-18s %6d %8d %6d %9.0f %9.0f %7.2f %12.2f %8.0f", r.Name, r.Tasks, r.Workers, r.Concurrency,
 		r.PerSec, r.FloorSec, r.Ratio, r.OverheadMS, r.CPU)
+	for _, name := range slices.Sorted(maps.Keys(r.Peers)) {
+		text += fmt.Sprintf("  %s %.0f/s (%.1fx)", name, r.Peers[name], r.PerSec/r.Peers[name])
+	}
+	return text
 }
 
-func measureSubmit(ctx context.Context, at taker, o *SubmitOptions, r *SubmitRow) error {
+func measureSubmit(ctx context.Context, at taker, peers []jobPeer, o *SubmitOptions, r *SubmitRow) error {
 	r.Tasks, r.Members, r.Workers, r.Concurrency, r.Rounds = o.Tasks, o.Members, o.Workers, o.Concurrency, o.Rounds
 	var took, floor, used []time.Duration
+	beside := make(map[string][]time.Duration, len(peers)) // for one task
 	for round := range o.Rounds + 1 {
 		bare, err := timeConcurrent(o.Concurrency, o.Tasks,
 			func(int) error { return exec.CommandContext(ctx, r.Command[0], r.Command[1:]...).Run() })
@@ -149,6 +166,19 @@ func measureSubmit(ctx context.Context, at taker, o *SubmitOptions, r *SubmitRow
 		if err != nil {
 			return wrapFailure(err, "the CPU time of souk could not be read")
 		}
+		for _, p := range peers {
+			n := o.Tasks
+			if p.tasks > 0 {
+				n = min(n, p.tasks)
+			}
+			begin := time.Now()
+			if err := p.run(ctx, n, o.Concurrency, r.Command); err != nil {
+				return err
+			}
+			if round > 0 {
+				beside[p.name] = append(beside[p.name], time.Since(begin)/time.Duration(n))
+			}
+		}
 		if round > 0 { // the first round is a warm-up
 			took, floor, used = append(took, d), append(floor, bare), append(used, after-before)
 		}
@@ -160,6 +190,12 @@ func measureSubmit(ctx context.Context, at taker, o *SubmitOptions, r *SubmitRow
 	t, f := median(took), median(floor)
 	r.PerSec, r.FloorSec, r.Ratio = float64(o.Tasks)/t, float64(o.Tasks)/f, f/t
 	r.CPU = 1e6 * median(used) / float64(o.Tasks)
+	for name, each := range beside {
+		if r.Peers == nil {
+			r.Peers = map[string]float64{}
+		}
+		r.Peers[name] = 1 / median(each)
+	}
 	r.OverheadMS = 1000 * (t - f) * float64(o.Concurrency) / float64(o.Tasks)
 	return nil
 }

@@ -17,20 +17,25 @@ with souk; both tell their median round.
 With --members the workers are those of so many agents of a cluster on this host, and the job is submitted at the first;
 with --apart at a further one, which has no room for its tasks: its CPU time is that of a buyer alone.
 
+With --peers GNU parallel and Slurm run the same tasks, in turns with souk, as many at once, where they are installed
+(on Debian: parallel; slurm-wlm, as root). Slurm's arrays have 300 tasks.
+
   submit_sleep_50ms   tasks of 50 ms that use no CPU
   submit_true         tasks that end at once: nothing but overhead`
 
 func cmdBenchSubmit(c *cli.Env) *cobra.Command {
 	o := new(bench.SubmitOptions)
 	cmd := &cobra.Command{Use: "submit", Short: "Measure how fast arrays of short tasks run", Long: benchSubmitLong,
-		Example: "  souk bench submit\n  souk bench submit --tasks 500 --json\n  souk bench submit --members 3",
-		Args:    cli.Args(0, 0, "no argument")}
+		Example: "  souk bench submit\n  souk bench submit --tasks 500 --json\n  souk bench submit --members 3\n" +
+			"  souk bench submit --peers",
+		Args: cli.Args(0, 0, "no argument")}
 	f := cmd.Flags()
 	f.IntVar(&o.Tasks, "tasks", 2000, "how many tasks an array has")
 	f.IntVar(&o.Members, "members", 0, "use so many agents with one worker each; 0 means one souk with --workers")
 	f.BoolVar(&o.Apart, "apart", false, "with --members: submit at a further agent, which has no room")
 	f.IntVar(&o.Workers, "workers", 3, "on how many workers of this host")
 	f.IntVar(&o.Concurrency, "concurrency", 48, "how many tasks have room at once, on all workers together")
+	f.BoolVar(&o.Peers, "peers", false, "run the same tasks with GNU parallel and Slurm, too, where they are installed")
 	f.IntVar(&o.Rounds, "rounds", 3, "how often each is measured")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.Tasks < 1 || o.Tasks > jobs.MaxTasks || o.Workers < 1 || o.Workers > server.MaxWorkers ||
