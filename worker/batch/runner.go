@@ -466,6 +466,8 @@ func (r *Runner) watchTask(buyer cluster.WorkerID, w jobs.Watch) {
 		default: // it knows already
 		}
 	}
+	// before the buyer's bids are offered anything: what is reserved depends on it
+	r.slots.Bound(t.slot, taskNeed(t.life, w.Terms), t.began, w.Terms.Timeout)
 	if r.host == nil {
 		r.unannounced = append(r.unannounced, adopted{t, w.Terms}) // until Run
 		return

@@ -36,7 +36,6 @@ func (r *Runner) describeAdopted(a adopted) {
 	rec, err := r.host.Record(r.ctx)
 	r.mu.Lock()
 	if err == nil && r.tasks[a.task.life.String()] == a.task {
-		r.slots.Bound(a.task.slot, taskNeed(a.task.life, a.terms), a.task.began, a.terms.Timeout)
 		r.slots.Own(time.Now(), a.task.slot, a.terms, a.task.life, a.task.began, &rec)
 	}
 	told := taskOf(a.task.life, a.terms)

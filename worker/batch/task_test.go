@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/auction"
 	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
@@ -102,6 +104,33 @@ func TestTaskIsWarnedOnceBeforeItIsEnded(t *testing.T) {
 				synctest.Wait()
 			})
 		})
+	}
+}
+
+// TestTasksKeptOverARestartBoundReservations: souk was started anew, and a large task waits for the room of one that runs. As
+// soon as its terms are told, what would end too late has no room beside it.
+func TestTasksKeptOverARestartBoundReservations(t *testing.T) {
+	r := NewRunner(RunnerOptions{Worker: "w1", Runtime: &stubborn{}})
+	runs := jobs.Life{Job: jobs.ID(1), Attempt: 1, CPU: 1000, Memory: 64}
+	now := time.Now()
+	r.Known(now, []runtime.Status{{Machine: runs.String(), Attempt: 1, Running: true, StartedAt: now}})
+	r.Connect(jobs.Hello{Buyer: "b", Jobs: []string{runs.Job}}, nil)
+	bid := func(cpu, rank int64, limit time.Duration) jobs.ShapeBid {
+		b := auction.NoBid()
+		b.Short = rank
+		return jobs.ShapeBid{Shape: jobs.ShapeOf(cluster.Resources{CPU: cpu, Memory: 64}), Quota: 1, Bid: b,
+			Limit: limit.Microseconds()}
+	}
+	terms := &jobs.Terms{Job: runs.Job, App: "app", Shape: runs.Shape(), Timeout: time.Minute}
+	r.Order("b", &jobs.Orders{Watch: []jobs.Watch{{Life: runs, Terms: terms}},
+		Bulletin: &jobs.Bulletin{Bids: []jobs.ShapeBid{bid(2000, 1, 0), bid(1000, 2, 61*time.Second)}}})
+	rec := cluster.Record{Worker: "w1", State: cluster.Ready, Incarnation: 1, Used: runs.Shape(),
+		Capacity: cluster.Resources{CPU: 2000, Memory: 4096}}
+	if o := r.slots.Offers(now, rec)["b"]; len(o) > 0 {
+		t.Errorf("%+v is offered; want nothing", o)
+	}
+	if list, _ := r.slots.ReservedFor(now, "b"); len(list) != 1 || list[0].InMS != 60_000 {
+		t.Errorf("%+v is reserved; want one room in a minute", list)
 	}
 }
 
