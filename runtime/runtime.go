@@ -318,6 +318,12 @@ type Acker interface {
 	AckAll(ctx context.Context, exits []Exit) error
 }
 
+// Remover is a runtime that can remove many machines in one call. After an error some may not be removed; it can be
+// repeated, as Remove can.
+type Remover interface {
+	RemoveAll(ctx context.Context, machines []string) error
+}
+
 // Meter is a runtime that can measure what a machine uses.
 type Meter interface {
 	Usage(ctx context.Context, machine string) (Usage, error)

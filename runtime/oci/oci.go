@@ -16,6 +16,7 @@ package oci
 
 import (
 	"context"
+	"errors"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -188,6 +189,26 @@ func (r *Runtime) Remove(ctx context.Context, id string) error {
 	if err := r.Runtime.Remove(ctx, id); err != nil {
 		return err
 	}
+	return r.releaseImage(ctx, id)
+}
+
+// RemoveAll implements runtime.Remover.
+func (r *Runtime) RemoveAll(ctx context.Context, ids []string) error {
+	for _, id := range ids {
+		r.ahead.forgetMachine(id)
+	}
+	err := r.Runtime.RemoveAll(ctx, ids)
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		err = errors.Join(err, r.releaseImage(ctx, id))
+	}
+	return err
+}
+
+// releaseImage gives back the image of a removed machine, if it has one.
+func (r *Runtime) releaseImage(ctx context.Context, id string) error {
 	if _, unpinned := r.fresh.LoadAndDelete(id); unpinned {
 		return nil
 	}

@@ -100,6 +100,7 @@ var (
 	_ runtime.Doctor  = (*Runtime)(nil)
 	_ runtime.Acker   = (*Runtime)(nil)
 	_ runtime.Pinger  = (*Runtime)(nil)
+	_ runtime.Remover = (*Runtime)(nil)
 
 	_ runtime.DirFinder = (*Runtime)(nil)
 )

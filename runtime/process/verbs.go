@@ -151,6 +151,12 @@ func (r *Runtime) Remove(ctx context.Context, id string) error {
 	return err
 }
 
+// RemoveAll removes several machines in one round trip.
+func (r *Runtime) RemoveAll(ctx context.Context, ids []string) error {
+	_, err := r.link.callReaper(ctx, frame.Request{Op: frame.OpRemove, Machines: ids}, false)
+	return err
+}
+
 // List returns every machine, by id.
 func (r *Runtime) List(ctx context.Context) ([]runtime.Status, error) {
 	a, err := r.link.callReaper(ctx, frame.Request{Op: frame.OpList}, false)

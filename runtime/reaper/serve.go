@@ -299,6 +299,9 @@ func (r *Reaper) doRequest(q frame.Request, a *frame.Reply) error {
 	case frame.OpKill:
 		return r.killMachine(q.Machine)
 	case frame.OpRemove:
+		if q.Machine == "" && len(q.Machines) > 0 {
+			return r.removeMachines(q.Machines)
+		}
 		return r.removeMachine(q.Machine)
 	case frame.OpList:
 		a.List = r.listStatuses()

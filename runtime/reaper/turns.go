@@ -1,6 +1,7 @@
 package reaper
 
 import (
+	"errors"
 	"sync"
 
 	"github.com/soukhq/souk/fault"
@@ -33,9 +34,30 @@ func (t *turns) queueRequest(q *frame.Request) (wait func() error, done func()) 
 	default:
 		return func() error { return nil }, func() {}
 	}
-	id := q.Machine
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if q.Machine != "" || len(q.Machines) == 0 {
+		return t.queueLocked(q.Machine)
+	}
+	waits, dones := make([]func() error, len(q.Machines)), make([]func(), len(q.Machines))
+	for i, id := range q.Machines {
+		waits[i], dones[i] = t.queueLocked(id)
+	}
+	wait = func() (err error) {
+		for _, w := range waits {
+			err = errors.Join(err, w())
+		}
+		return err
+	}
+	return wait, func() {
+		for _, d := range dones {
+			d()
+		}
+	}
+}
+
+// queueLocked is queueRequest for one machine. The caller holds t.mu.
+func (t *turns) queueLocked(id string) (wait func() error, done func()) {
 	l := t.of[id]
 	switch {
 	case l == nil:

@@ -306,8 +306,8 @@ func (r *Reaper) removeMachine(id string) error {
 		}
 		m.endWatches()
 	}
-	if err := errors.Join(os.RemoveAll(RootDir(r.dir, id)), os.RemoveAll(LogDir(r.dir, id)),
-		os.RemoveAll(checkpointDir(r.dir, id))); err != nil {
+	if err := errors.Join(removeTree(RootDir(r.dir, id)), removeTree(LogDir(r.dir, id)),
+		removeTree(checkpointDir(r.dir, id))); err != nil {
 		return fault.Wrap(err, fault.Unavailable, runtime.CodeDirectory,
 			"the directory of machine %s cannot be removed", id)
 	}
@@ -315,6 +315,24 @@ func (r *Reaper) removeMachine(id string) error {
 		r.openings.whenNoneHangs(m.uid, func() { r.apart.users.Give(m.uid) })
 	}
 	return nil
+}
+
+// removeMachines removes several machines. After an error it goes on with the others.
+func (r *Reaper) removeMachines(ids []string) (err error) {
+	for _, id := range ids {
+		if e := r.removeMachine(id); e != nil && err == nil {
+			err = e
+		}
+	}
+	return err
+}
+
+// removeTree is os.RemoveAll for what is an empty directory or missing, mostly.
+func removeTree(path string) error {
+	if err := unix.Rmdir(path); err == nil || errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return os.RemoveAll(path)
 }
 
 // sweepGroup kills and removes a group that belongs to no known life.

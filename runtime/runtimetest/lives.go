@@ -60,6 +60,30 @@ func testAckAll(h *harness) {
 	}
 }
 
+// testRemoveAll: one runs, one was only prepared, one is unknown; and with one that cannot be removed the others are.
+func testRemoveAll(h *harness) {
+	ctx := h.ctx()
+	many, ok := h.rt.(runtime.Remover)
+	if !ok {
+		return
+	}
+	for _, with := range []string{"ghost", "../ghost"} {
+		h.ok(h.rt.Prepare(ctx, spec("runs", 0, "sleep", "1000")))
+		_, err := h.rt.Start(ctx, spec("runs", 1, "sleep", "1000"))
+		h.ok(err)
+		h.ok(h.rt.Prepare(ctx, spec("still", 0, "true")))
+		err = many.RemoveAll(ctx, []string{"runs", with, "still"})
+		if with == "ghost" {
+			h.ok(err)
+		} else if err == nil {
+			h.Fatalf("%s was removed", with)
+		}
+		if all, err := h.rt.List(ctx); err != nil || len(all) > 0 {
+			h.Fatalf("%+v, %v; want no machine", all, err)
+		}
+	}
+}
+
 func testUnknown(h *harness) {
 	ctx := h.ctx()
 	_, err := h.rt.Start(ctx, spec("ghost", 1, "true"))

@@ -51,6 +51,7 @@ func Run(t *testing.T, make func(t *testing.T) Subject) {
 		{"Unknown", false, testUnknown},
 		{"Fresh", false, testFresh},
 		{"AckAll", false, testAckAll},
+		{"RemoveAll", false, testRemoveAll},
 		{"Names", false, testNames},
 		{"Prepare", false, testPrepare},
 		{"StartIsIdempotent", false, testStartIdempotent},

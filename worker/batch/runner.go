@@ -30,7 +30,8 @@ const (
 	maxOutput    = 64 << 10              // bytes kept of one task's output, the last ones
 	endGrace     = lifecycle.TaskGrace   // between SIGTERM and SIGKILL
 	effectTime   = 30 * time.Second      // for one call of the runtime
-	removers     = 2                     // lives removed concurrently
+	removers     = 2                     // calls that remove lives, concurrently
+	mostRemoved  = 64                    // lives removed by one call
 	linger       = 10 * time.Millisecond // how long replies, and results of many tasks, wait for a report
 	fewTasks     = 4                     // with fewer tasks running, results are reported at once
 )
@@ -509,12 +510,11 @@ func (r *Runner) Evict(p machine.Preemption) {
 func (r *Runner) removeRecorded() {
 	for {
 		r.mu.Lock()
-		name := ""
-		if n := len(r.gone); n > 0 {
-			name, r.gone = r.gone[n-1], r.gone[:n-1]
-		}
+		from := max(0, len(r.gone)-mostRemoved)
+		names := slices.Clone(r.gone[from:])
+		r.gone = r.gone[:from]
 		r.mu.Unlock()
-		if name == "" {
+		if len(names) == 0 {
 			select {
 			case <-r.drop:
 				continue
@@ -523,6 +523,23 @@ func (r *Runner) removeRecorded() {
 			}
 		}
 		wakeUp(r.drop) // for the other removers
+		r.removeLives(names)
+	}
+}
+
+// removeLives makes the runtime forget lives, in one call if it can.
+func (r *Runner) removeLives(names []string) {
+	if many, ok := r.o.Runtime.(runtime.Remover); ok && len(names) > 1 {
+		ctx, cancel := context.WithTimeout(r.ctx, effectTime)
+		err := many.RemoveAll(ctx, names)
+		if cancel(); err == nil {
+			for _, name := range names {
+				r.settleFiles(name)
+			}
+			return
+		}
+	}
+	for _, name := range names { // each for itself, for one of them may be what failed
 		ctx, cancel := context.WithTimeout(r.ctx, effectTime)
 		if err := r.o.Runtime.Remove(ctx, name); err != nil && r.ctx.Err() == nil {
 			r.log.Warn("a task that has ended could not be removed; the audit tries again", "task", name, "err", err)

@@ -60,6 +60,8 @@ type Request struct {
 
 	Backlog bool `json:"backlog,omitempty"` // an attach first returns the latest output
 
+	Machines []string `json:"machines,omitempty"` // OpRemove: all of them, with no Machine
+
 	Acks []Ack `json:"acks,omitempty"` // further acknowledgements, besides that of Machine and Attempt
 
 	Limits *cgroup.Limits `json:"limits,omitempty"` // new limits of Attempt
