@@ -214,6 +214,15 @@ func bytesBetween(cursor string, l *machine.LogLine) int64 {
 	return to - int64(len(l.Raw())) - from
 }
 
+// awaitChange waits until a machine's state is another one, or ctx ends, and returns the machine.
+func (w *Worker) awaitChange(ctx context.Context, from *machine.Machine) (m *machine.Machine, err error) {
+	err = w.Watch(ctx, from.App, from.ID, func(now *machine.Machine) bool {
+		m = now
+		return now.State == from.State
+	})
+	return m, err
+}
+
 // readLogs implements Worker.Logs. For a destroyed machine it reads the kept output, also if the machine is destroyed
 // while it is followed.
 func (w *Worker) readLogs(ctx context.Context, m *machine.Machine, q machine.LogQuery,
@@ -230,7 +239,17 @@ func (w *Worker) readLogs(ctx context.Context, m *machine.Machine, q machine.Log
 		if there, kerr := w.loop.kept.readKept(m.ID, q, emit); there || kerr != nil {
 			return kerr
 		}
-		return err
+		if !fault.Is(err, fault.NotFound) || m.State != machine.Creating && m.State != machine.Starting {
+			return err
+		}
+		// its runtime has not got it yet, so it has written nothing
+		if !q.Follow {
+			return nil
+		}
+		if m, err = w.awaitChange(ctx, m); err != nil || ctx.Err() != nil {
+			return err
+		}
+		return w.readLogs(ctx, m, q, emit)
 	}
 	there, err := w.loop.kept.readKept(m.ID, q, emit)
 	if !there && err == nil {

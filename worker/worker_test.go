@@ -340,6 +340,54 @@ func checkLives(t *testing.T, b *bench, rt *fake.Runtime, n int) {
 	}
 }
 
+// TestOutputOfAMachineThatIsBeingMadeIsFollowed: its runtime does not know it yet; who follows it sees what it writes.
+func TestOutputOfAMachineThatIsBeingMadeIsFollowed(t *testing.T) {
+	release := make(chan struct{})
+	rt := fake.New(fake.Options{Before: func(c fake.Call) error {
+		if c.Op == "prepare" || c.Op == "start" {
+			<-release
+		}
+		return nil
+	}})
+	b := open(t, mem.New(), rt, func(o *worker.Options) { o.Patience = 10 * time.Millisecond })
+	m, err := b.Grant(t.Context(), grant(id(1), "sh", "-c", "echo here; sleep 1000"))
+	if err != nil || m.State != machine.Creating {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	if got, _, err := b.texts(id(1), machine.LogQuery{}); err != nil || len(got) > 0 {
+		t.Errorf("it has written %q, %v", got, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err = b.Logs(ctx, "app", id(1), machine.LogQuery{Follow: true}, func(machine.LogLine) error { return nil })
+	if fault.Is(err, fault.NotFound) {
+		t.Errorf("who does not wait for it is told %v", err)
+	}
+	seen, followed := make(chan string, 1), make(chan error, 1)
+	ctx, cancel = context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		followed <- b.Logs(ctx, "app", id(1), machine.LogQuery{Follow: true}, func(l machine.LogLine) error {
+			seen <- l.Text
+			return nil
+		})
+	}()
+	select {
+	case err := <-followed:
+		t.Fatalf("it is not followed: %v", err)
+	default:
+	}
+	close(release)
+	select {
+	case got := <-seen:
+		if got != "here" {
+			t.Errorf("it has written %q", got)
+		}
+	case err := <-followed:
+		t.Errorf("it is not followed: %v", err)
+	}
+}
+
 func TestSlowStartIsAnsweredWhileCreating(t *testing.T) {
 	release := make(chan struct{})
 	rt := fake.New(fake.Options{Before: func(c fake.Call) error {
