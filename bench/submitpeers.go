@@ -43,6 +43,10 @@ func findPeers(ctx context.Context, dir string, atOnce int, to Reporter) (peers 
 		fmt.Fprintln(to.Stderr(), "Slurm (slurmctld, slurmd, sbatch) is not installed, so it is left out")
 		return peers, end, nil
 	}
+	if os.Geteuid() != 0 {
+		fmt.Fprintln(to.Stderr(), "Slurm is left out, for its slurmd needs root here")
+		return peers, end, nil
+	}
 	defer to.Working("starting Slurm")()
 	s, err := startSlurm(ctx, filepath.Join(dir, "slurm"), atOnce)
 	if err != nil {
@@ -65,7 +69,8 @@ type slurm struct {
 	daemons []*exec.Cmd
 }
 
-// startSlurm starts Slurm's daemons and waits until its node is idle. What makes it schedule sooner is set.
+// startSlurm starts Slurm's daemons, with the shortest scheduling intervals that Slurm takes, and waits until its node is
+// idle.
 func startSlurm(ctx context.Context, dir string, cpus int) (s *slurm, err error) {
 	var ports [2]int
 	for i := range ports {

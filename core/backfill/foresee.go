@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Outlook is what is expected of jobs, where somebody knows better than their estimates do.
+// Outlook says how long jobs really take, where their estimates are known to be wrong.
 type Outlook interface {
 	// Length returns how long a waiting job is expected to run.
 	Length(Job) int64

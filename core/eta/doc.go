@@ -3,8 +3,7 @@
 //
 // # Words
 //
-// A *forecast* is a duration from now that somebody who knows has computed; its *outcome* is the duration that it turned
-// out to be. The *score* of a forecast is log((outcome + soft) / (forecast + soft)): 0 if it was exact, and log 2 if it
+// A *forecast* is a duration from now, computed by the caller; its *outcome* is how long it really took. The *score* of a forecast is log((outcome + soft) / (forecast + soft)): 0 if it was exact, and log 2 if it
 // took twice as long. An *interval* is said when the forecast is made, and *holds* if the outcome is within. Only such
 // intervals count (Coverage): none is made afterwards.
 //
@@ -22,7 +21,7 @@
 //
 // # Outcomes come late
 //
-// What takes long is known last. Were the window made of known outcomes alone, it would have too many short ones. So
+// Long outcomes become known last, so a window of known outcomes alone would have too many short ones. Therefore
 // forecasts whose outcome is not known yet are in it as censored: they take at least as long as has passed (Kaplan and
 // Meier, "Nonparametric Estimation from Incomplete Observations", JASA 1958). And an interval counts as missed as soon
 // as its end has passed, not only when the outcome is known.

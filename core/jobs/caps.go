@@ -22,8 +22,8 @@ func (d *Dispatcher) SetCaps(caps map[string]quota.Caps) {
 	}
 }
 
-// occupiedBy returns what the tasks of a namespace that this dispatcher keeps occupy, granted ones included. It is
-// counted anew once one of them has ended.
+// occupiedBy returns what the tasks of a namespace that this dispatcher keeps occupy, granted ones included. The
+// sum is kept until one of them ends.
 func (d *Dispatcher) occupiedBy(namespace string) cluster.Resources {
 	sum, ok := d.occupied[namespace]
 	if ok {

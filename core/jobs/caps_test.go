@@ -11,8 +11,8 @@ import (
 	"github.com/soukhq/souk/core/quota"
 )
 
-// TestTasksOfANamespaceStayBelowItsCaps: whichever workers have room, no more tasks of a namespace run at once than it
-// may have, of all its jobs; others take the rest. It goes on as they end, and when more is allowed.
+// TestTasksOfANamespaceStayBelowItsCaps: whichever workers have room, the tasks of all jobs of a namespace together
+// stay within its caps, and other namespaces take the rest. Its next tasks start as some end, and when caps are raised.
 func TestTasksOfANamespaceStayBelowItsCaps(t *testing.T) {
 	scene(t, 3, 8, func(t *rapid.T, w *world) {
 		most := rapid.IntRange(1, 5).Draw(t, "cores")

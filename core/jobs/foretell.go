@@ -33,7 +33,7 @@ const softETA = 100 * time.Millisecond
 
 // forecasts are the forecasts of a member's jobs. A job is forecast when its tasks come into the queue for the first
 // time, when its first task starts and when half of its tasks have ended, and these forecasts are scored by what comes of
-// them. What is said in between is not.
+// them. Forecasts that users ask for in between are not scored.
 type forecasts struct {
 	calibrator *eta.Calibrator
 	due        []*job // that are to be forecast once they may start

@@ -10,7 +10,7 @@ import (
 )
 
 // explainHelp says in one sentence what would have waiting tasks of a job start sooner, or at all; "": nothing is known
-// that would. What it says of a task's needs is the judge's verdict on such a task.
+// that would. Whether a worker can hold a task is the judge's verdict.
 func (d *Dispatcher) explainHelp(now time.Time, j *job) string {
 	if text, gated := d.explainGateHelp(j); gated {
 		return text

@@ -139,9 +139,9 @@ func (s *workerState) freeForTasks() cluster.Resources {
 // long as they do one after another.
 const mostForeseen = 2000
 
-// forecastOf forecasts a job that may start, or runs; false: no worker is known that can run it. It goes through the tasks
-// before it and its own, in their order, each of which begins as soon as it has room; all workers that can hold its tasks
-// are taken for one. Tasks take as long as those of their job do on average or, before any has ended, as long as the user
+// forecastOf forecasts a job that may start, or runs; false: no worker is known that can run it. It lets the tasks before
+// the job, and then the job's own, begin one after the other, each as soon as it has room. All workers that can hold the
+// job's tasks are taken for one. Tasks take as long as those of their job do on average or, before any has ended, as long as the user
 // or the queue guesses. One that has run for longer is taken to be half done.
 func (d *Dispatcher) forecastOf(now time.Time, j *job) (p point, ok bool) {
 	sh := d.queueOf(j.shape())
@@ -280,7 +280,7 @@ func (o *outlook) pass(j *job, n, each, bound int) (start, end time.Duration) {
 	return start, end
 }
 
-// advance goes on to a time: what has ended by then is free.
+// advance moves the clock on, and frees what tasks have that end by then.
 func (o *outlook) advance(to time.Duration) {
 	o.at = max(o.at, to)
 	for len(o.ends) > 0 && o.ends[0].at <= o.at {
