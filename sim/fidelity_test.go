@@ -16,7 +16,8 @@ type figures struct {
 }
 
 // The peer's figures are of one run each of Eagle's simulator. Ours are means of three seeds. Between seeds Hawk's
-// short percentiles move by a tenth and more, in the peer as in ours, so it is held to the mean of the peer's seeds.
+// short percentiles move by a tenth and more, in the peer as in ours: on 4,000 workers it is held to the middles of the
+// ranges that three other seeds of the peer's simulator gave.
 func TestSchedulersMatchEaglesSimulator(t *testing.T) {
 	path := tracetest.Path(t, "tr", "YH2_sub.tr.gz")
 	for _, c := range []struct {
@@ -27,8 +28,7 @@ func TestSchedulersMatchEaglesSimulator(t *testing.T) {
 	}{
 		{"sparrow", 4000, figures{[4]float64{1739, 13112, 14285, 4265}, [4]float64{2749, 13575, 15936, 4987}, 4337},
 			0.05},
-		{"hawk", 4000, figures{[4]float64{205.8, 787.5, 1207, 308.7}, [4]float64{1520, 11989, 13955, 3580}, 636.5},
-			0.15},
+		{"hawk", 4000, figures{[4]float64{209, 679, 978, 292}, [4]float64{1520, 11989, 13955, 3580}, 636.5}, 0.1},
 		{"eagle", 4000, figures{[4]float64{24, 71, 148.6, 34.4}, [4]float64{1528, 11930, 14030, 3577}, 389.4}, 0.06},
 		{"clwl", 4000, figures{[4]float64{27, 90, 320, 44.3}, [4]float64{1500, 11892, 14015, 3574}, 398.1}, 0.05},
 		{"dlwl", 4000, figures{[4]float64{28, 83, 226.1, 41.1}, [4]float64{1448, 6042, 14037, 2363}, 273.9}, 0.05},

@@ -91,8 +91,8 @@ func allArchitectures() []architecture {
 				return hawk.New(f, hawk.Options{Attempts: n, Free: compat})
 			})},
 		{"eagle", "probes of a job at least", []int{10, 20, 80, 320}, longInOne, false,
-			withoutError(func(f scheduler.Fleet, _ bool, n int) *eagle.Eagle {
-				return eagle.New(f, eagle.Options{Least: n})
+			withoutError(func(f scheduler.Fleet, compat bool, n int) *eagle.Eagle {
+				return eagle.New(f, eagle.Options{Least: n, Tell: compat})
 			})},
 		{"pigeon", "workers of a group", []int{25, 100, 400}, atBuyers, false,
 			withoutError(func(f scheduler.Fleet, _ bool, n int) *pigeon.Pigeon {
@@ -115,15 +115,14 @@ func allArchitectures() []architecture {
 		{"coco", "milliseconds between two rounds", nil, inOnePlace, false, newFlows(flow.Interfering)},
 		{"clwl", "", nil, inOnePlace, false,
 			withoutError(func(f scheduler.Fleet, _ bool, _ int) *central.LeastWait {
-				return central.NewLeastWait(f,
-					0)
+				return central.NewLeastWait(f, 0, false)
 			})},
 		{"dlwl", "seconds between two looks", []int{2, 8, 32, 128}, atBuyers, false,
-			withoutError(func(f scheduler.Fleet, _ bool, n int) *central.LeastWait {
+			withoutError(func(f scheduler.Fleet, compat bool, n int) *central.LeastWait {
 				if n == 0 {
 					n = 8
 				}
-				return central.NewLeastWait(f, secondsToTime(n))
+				return central.NewLeastWait(f, secondsToTime(n), compat)
 			})},
 		{"fifo", "", nil, multiPath, false, newQueue(central.Arrival)},
 		{"sjf", "", nil, multiPath, false, newQueue(central.Shortest)},

@@ -24,8 +24,8 @@ func ends(t *testing.T, text string, s sim.Setup) ([]float64, sim.Row) {
 		t.Fatal(err)
 	}
 	out := make([]float64, len(at))
-	for i, v := range at {
-		out[i] = v
+	for job, v := range at {
+		out[job-1] = v
 	}
 	return out, row
 }

@@ -50,7 +50,10 @@ type Row struct {
 
 // Run runs one scheduler on a trace.
 func Run(src trace.Source, s Setup) (Row, error) {
-	fleet := scheduler.Fleet{Workers: s.Workers, Slots: max(1, s.Slots),
+	if s.Buyers == 0 {
+		s.Buyers = pull.Buyers
+	}
+	fleet := scheduler.Fleet{Workers: s.Workers, Slots: max(1, s.Slots), Buyers: s.Buyers,
 		Reserve: int(s.Reserve * float64(s.Workers) / 100), Kinds: s.Kinds}
 	a, n, err := lookUp(s.Scheduler)
 	if err != nil {
@@ -59,10 +62,6 @@ func Run(src trace.Source, s Setup) (Row, error) {
 	if s.Kinds > 0 && !a.fits {
 		return Row{}, fault.New(fault.Invalid, slots.CodeScheduler,
 			"%s does not know of constraints; choose sparrow", a.name)
-	}
-	arch, err := a.make(fleet, s.Compat, n)
-	if err != nil {
-		return Row{}, err
 	}
 	s.Decide = a.decides.decideBy()
 	if a.decides == inOnePlace { // one path, in which every job waits for the slowest decision
@@ -74,9 +73,6 @@ func Run(src trace.Source, s Setup) (Row, error) {
 	var jain fairness
 	row := Row{Scheduler: s.Scheduler, Seed: s.Seed}
 	s.Whole = s.Whole || s.Compat
-	if s.Buyers == 0 {
-		s.Buyers = pull.Buyers
-	}
 	each := s.Each
 	s.Each = func(r slots.Result) {
 		if ticks.Seconds(r.Submitted) < s.Warmup {
@@ -94,7 +90,8 @@ func Run(src trace.Source, s Setup) (Row, error) {
 		}
 	}
 	began := cpuSeconds()
-	tot, err := slots.Run(arch, s.Workers*fleet.Slots, src, s.Options)
+	build := func() (scheduler.Strategy, error) { return a.make(fleet, s.Compat, n) }
+	tot, err := slots.Run(build, src, s.Options)
 	if err != nil {
 		return row, err
 	}

@@ -1,14 +1,18 @@
-// Package scheduler defines the interface of all scheduling architectures: jobs of tasks, messages between buyers and
-// workers, and the Env in which a step is taken. Each architecture is a small package below this one.
+// Package scheduler defines the interface of all scheduling architectures: jobs of tasks, the parties that schedule
+// and run them, messages between parties, and the Env in which a step is taken. Each architecture is a small package
+// below this one.
 //
 // A Strategy is pure: its methods report what happened, and it adds to its Env what is to happen. Time and randomness
 // come from the Env. The simulator drives it from a heap of ticks, which it does not know.
+//
+// A party knows the fleet as it was at the beginning, and beyond that only what it was told in a message: a job from
+// the first message about it on. One Strategy may hold all parties of a fleet, as the simulator's fast runs do, or
+// only one of them. It must act the same in both cases, so the steps of a party must not touch the state of another.
 package scheduler
 
 import (
+	"fmt"
 	"math/rand/v2"
-
-	"github.com/soukhq/souk/core/auction"
 )
 
 // Time is a moment or a span, in microseconds.
@@ -17,117 +21,157 @@ type Time = int64
 // Second is a second of Time.
 const Second Time = 1_000_000
 
-// Job is what schedulers may know of a job. The actual durations of its tasks are not here.
+// Job is what a job's submission and each message about it say of it. The actual durations of its tasks are not here.
 type Job struct {
 	Submitted Time
 	Estimate  Time  // of one task: the job's mean, or an estimate with errors
 	Tasks     int32 // how many it has
-	Next      int32 // tasks 0 to Next-1 have been given out
-	Ended     int32 // tasks that have ended
-	Buyer     int32 // the buyer of the job
+	Buyer     int32 // the buyer whose client submitted it
 	Kind      int32 // of the workers that its tasks can run on; 0 is any. Worker w is of kind w mod Fleet.Kinds plus 1
 	Long      bool  // by the trace's cutoff on the mean task duration
 }
 
-// Left returns the number of tasks not yet given out.
-func (j *Job) Left() int32 { return j.Tasks - j.Next }
+// Role is what a party is.
+type Role uint8
 
-// Work returns the estimated work not yet given out.
-func (j *Job) Work() Time { return Time(j.Left()) * j.Estimate }
+// The roles.
+const (
+	Worker Role = iota // it runs tasks
+	Buyer              // it finds workers for its clients' jobs
+	Center             // one place for all workers and buyers, or for a group of them
+)
+
+// Party is one participant of a Strategy.
+type Party struct {
+	Role Role
+	ID   int32 // from 0 on in each role
+}
+
+// String returns the party's name in reports, such as "worker 3".
+func (p Party) String() string {
+	return fmt.Sprintf("%s %d", [...]string{"worker", "buyer", "center"}[p.Role], p.ID)
+}
+
+// Parties is how many parties of each role there are.
+type Parties struct{ Workers, Buyers, Centers int }
 
 // Kind is the kind of a message. Each architecture has its own.
 type Kind uint8
 
 // Msg is a message, or a note to its sender. Its Kind determines which fields are set.
 type Msg struct {
-	Time     Time      // the moment or the span that it is about
-	At       Time      // when it was sent, if its age matters
-	Bulletin *Bulletin // receivers must not change it
-	To, From int32     // a worker or a buyer, by its index
-	Job      int32
-	Task     int32 // a task of Job, or the first of Count
-	Count    int32 // tasks
-	Offer    int32 // of a worker's free slot, counted by the worker from 1
-	Kind     Kind
-	Hops     uint8
-	Flag     bool
-	Done     bool
-	Note     bool // not sent: a note to its sender
-	Sure     bool // sent over a connection that repeats lost packets: a loss costs time, not the message
+	Time    Time    // the moment or the span that it is about
+	At      Time    // when it was sent, if its age matters
+	Payload Payload // receivers must not change it
+	To      int32   // its receiver, a party of role Role
+	From    int32   // a worker, buyer or center
+	Job     int32   // 0: it is not about a job
+	Task    int32   // a task of Job, or the first of Count
+	Count   int32   // tasks
+	Offer   int32   // of a worker's free slot, counted by the worker from 1
+	Kind    Kind
+	Role    Role
+	Hops    uint8
+	Flag    bool
+	Done    bool
+	Note    bool // not sent: a note to its sender
+	Sure    bool // sent over a connection that repeats lost packets: a loss costs time, not the message
 }
 
-// Bulletin is a buyer's periodic message to all others: its best work, and the offers that rest with it.
-type Bulletin struct {
-	Bid     auction.Bid
-	Resting [2]int32 // offers without a task: of workers that run short tasks only, and of the others
-	Tasks   int32    // waiting tasks
+// Payload is what a message carries beyond its fields.
+type Payload interface {
+	// Number returns what distinguishes a payload from others of its type, for a hash of a run.
+	Number() int32
 }
 
-// Number returns what distinguishes a message from others of its kind, for a hash of a run.
+// Teller is a Payload that is about jobs.
+type Teller interface {
+	Payload
+	// Jobs calls visit for each of them.
+	Jobs(visit func(job int32))
+}
+
+// Receiver returns the party that a message is for.
+func (m *Msg) Receiver() Party { return Party{m.Role, m.To} }
+
+// Number returns what distinguishes a message from others of its kind and job, for a hash of a run.
 func (m *Msg) Number() int32 {
 	switch {
-	case m.Bulletin != nil:
-		return m.Bulletin.Resting[1]
+	case m.Payload != nil:
+		return m.Payload.Number()
 	case m.Offer != 0:
 		return m.Offer
 	}
 	return m.Task
 }
 
-// Subject returns the job that a message is about; for a bulletin, a number that represents it.
-func (m *Msg) Subject() int32 {
-	if m.Bulletin != nil {
-		return m.Bulletin.Resting[0]
-	}
-	return m.Job
-}
-
 // Out is one action that follows from a step.
 type Out struct {
 	Msg   Msg
 	After Time // from now; of a sent message, on top of the network's delay
-	Run   bool // task Msg.Task of job Msg.Job begins on worker Msg.To after After
+	Run   bool // task Msg.Task of job Msg.Job begins on worker Msg.To
 }
 
 // Env is the environment of a step: its inputs, and the list of actions.
 type Env struct {
-	Now      Time
-	Jobs     []Job // by number; a Strategy changes only Next and Buyer
-	RNG      *rand.Rand
-	Delay    Time // one way, of a message
-	Outs     []Out
-	Messages int64 // sent, and counted
+	Now   Time
+	Self  Party          // whose step it is
+	Jobs  []Job          // by number, from 1 on; a Strategy uses Job
+	Known map[int32]bool // the jobs that Self was told of; nil: all
+	RNG   *rand.Rand
+	Delay Time // one way, of a message
+	Outs  []Out
 
+	Messages  int64 // sent; a Strategy does not change it
 	Conflicts int64 // refused grants or placements, as the room was taken by another
 	// slots held in vain: a reservation served when its job had no task left, or an unused offer
 	Idled int64
 }
 
-// Send sends a message over the network.
-func (d *Env) Send(m Msg) {
-	d.Messages++
-	d.Outs = append(d.Outs, Out{Msg: m})
+// Job returns a job, which Self must have been told of.
+func (d *Env) Job(job int32) Job {
+	if d.Known != nil && !d.Known[job] {
+		panic(fmt.Sprintf("scheduler: %v was never told of job %d", d.Self, job))
+	}
+	return d.Jobs[job]
 }
 
-// Note delivers a message to its sender after a time. It does not count as a message and cannot be lost.
+// Send sends a message over the network to the party that m.Role and m.To name.
+func (d *Env) Send(m Msg) { d.SendLate(0, m) }
+
+// SendLate sends a message that takes longer than the network's delay, or less if more is negative: some simulators in
+// the literature let messages take no time.
+func (d *Env) SendLate(more Time, m Msg) {
+	d.Messages++
+	d.Outs = append(d.Outs, Out{Msg: m, After: more})
+}
+
+// Note delivers a message to Self after a time. It does not count as a message and cannot be lost.
 func (d *Env) Note(after Time, m Msg) {
-	m.Note = true
+	m.Note, m.Role, m.To = true, d.Self.Role, d.Self.ID
 	d.Outs = append(d.Outs, Out{Msg: m, After: after})
 }
 
-// Run starts task n of a job on a worker after a time.
-func (d *Env) Run(worker, job, n int32, after Time) {
-	d.Outs = append(d.Outs, Out{Msg: Msg{To: worker, Job: job, Task: n}, After: after, Run: true})
+// Run starts task n of a job on the worker that is Self.
+func (d *Env) Run(job, n int32) {
+	if d.Self.Role != Worker {
+		panic(fmt.Sprintf("scheduler: %v cannot run a task", d.Self))
+	}
+	d.Outs = append(d.Outs, Out{Msg: Msg{To: d.Self.ID, Job: job, Task: n}, Run: true})
 }
 
-// Strategy is a scheduling architecture, with all its workers and buyers.
+// Strategy is a scheduling architecture: the behaviour of its parties, and the state of one or all of them.
 type Strategy interface {
-	// Arrive reports that a job was submitted.
+	// Parties returns how many parties there are.
+	Parties() Parties
+	// Entry returns the party that a client submits a job to: a buyer or a center.
+	Entry(j Job) Party
+	// Arrive reports that a job was submitted, to its Entry.
 	Arrive(d *Env, job int32)
-	// Deliver reports that a message or a note has arrived.
+	// Deliver reports that a message or a note has arrived, to its receiver.
 	Deliver(d *Env, m Msg)
-	// Ended reports that task n of a job has ended on a worker.
-	Ended(d *Env, worker, job, n int32)
+	// Ended reports that task n of a job has ended, to its worker.
+	Ended(d *Env, job, n int32)
 }
 
 // Fleet is the fleet that a Strategy is built for.
@@ -136,17 +180,16 @@ type Fleet struct {
 	Slots   int // of each worker; 1 when 0
 	Reserve int // the first Reserve workers run only tasks of short jobs
 	Kinds   int // number of kinds of workers, for jobs with constraints; 0: none
+	Buyers  int // 1 when 0
 }
 
 // Mortal is a Strategy that handles the death of workers.
 type Mortal interface {
 	Strategy
-	// Died reports a worker's death as only the worker itself knows it: it does not answer from now on.
-	Died(d *Env, worker int32)
-	// Lost reports that task n of a job was running on a worker whose death has been noticed.
-	Lost(d *Env, worker, job, n int32)
-	// Noticed reports, after Lost, that the worker is known to be dead.
+	// Died reports a worker's death to itself: it does not answer from now on.
+	Died(d *Env)
+	// Noticed reports to each buyer and center that a worker is known to be dead.
 	Noticed(d *Env, worker int32)
-	// Back reports that the worker is alive again, and empty.
+	// Back reports to each buyer and center, and then to the worker, that the worker is alive again, and empty.
 	Back(d *Env, worker int32)
 }

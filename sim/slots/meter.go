@@ -39,7 +39,8 @@ func (r *runner) hashTick(at ticks.Time, t *tick) {
 	m := &t.msg
 	h := r.tot.Hash ^ uint64(at)
 	h = (h ^ h>>29) * prime
-	h ^= uint64(t.kind)<<56 ^ uint64(m.Kind)<<48 ^ uint64(uint32(m.To))<<20 ^ uint64(uint32(m.Subject()))
+	h ^= uint64(t.kind)<<56 ^ uint64(m.Kind)<<48 ^ uint64(m.Role)<<52 ^ uint64(uint32(m.To))<<20 ^
+		uint64(uint32(m.Job))
 	h = (h ^ h>>32) * prime
 	h ^= uint64(uint32(m.Number()))<<32 ^ uint64(uint32(m.From))
 	r.tot.Hash = (h ^ h>>29) * prime

@@ -32,7 +32,8 @@ type Options struct {
 	Sight  bool
 	Loss   float64 // the share of messages that are lost
 	Deaths []Death
-	Buyers int      // number of buyers; 0: 1
+	Buyers int      // number of buyers' clients, who are as many buyers unless the Strategy has fewer; 0: 1
+	Apart  bool     // each party has an instance of the Strategy of its own, and knows what it was told: see apart
 	Think  [2]Think // the decision time for a short job and for a long one
 	// how much longer a task takes for each task running on its machine when it starts; Firmament simulates 0.1
 	Beside float64
@@ -55,7 +56,7 @@ type Death struct {
 
 // Result is a job that has ended.
 type Result struct {
-	Job       int32
+	Job       int32 // its place in the trace, from 1 on
 	Long      bool
 	Tasks     int32
 	Submitted ticks.Time
@@ -108,12 +109,14 @@ type runner struct {
 	env    scheduler.Env
 	rng    *rand.Rand // the world's randomness: losses, estimate errors; the strategy has its own
 	durs   [][]ticks.Time
+	ended  []int32      // tasks that have ended, by job
 	long   []ticks.Time // longest task, by job
 	life   []uint32     // by worker: odd is dead
 	runs   []running    // by worker, with Deaths only
 	last   ticks.Time   // arrival time, before dephasing
 	again  int64        // number of arrivals at last
 	mortal scheduler.Mortal
+	party  scheduler.Parties
 	minds  map[int32]ticks.Time // with Think: when each decider is free
 	beside []int32              // with Beside: tasks by machine
 	meter  meter
@@ -122,8 +125,8 @@ type runner struct {
 
 type running struct{ tasks [][2]int32 }
 
-// Run runs a strategy on a trace until no events are left.
-func Run(arch scheduler.Strategy, workers int, src trace.Source, opt Options) (Totals, error) {
+// Run runs a strategy on a trace until no events are left. build makes it, and with opt.Apart one more for each party.
+func Run(build func() (scheduler.Strategy, error), src trace.Source, opt Options) (Totals, error) {
 	if opt.Delay == 0 {
 		opt.Delay = ticks.Millisecond / 2
 	}
@@ -131,20 +134,37 @@ func Run(arch scheduler.Strategy, workers int, src trace.Source, opt Options) (T
 	if opt.Notice == 0 {
 		opt.Notice = 5 * ticks.Second
 	}
-	r := &runner{opt: opt, arch: arch, src: src, last: -1,
-		rng: rand.New(rand.NewPCG(opt.Seed, 0x77_6f_72_6c_64)), life: make([]uint32, workers)}
-	r.env = scheduler.Env{RNG: rand.New(rand.NewPCG(opt.Seed, 0x64_65_73_6b)), Delay: opt.Delay}
+	arch, err := build()
+	if err != nil {
+		return Totals{}, err
+	}
+	r := &runner{opt: opt, arch: arch, src: src, last: -1, party: arch.Parties(),
+		rng: rand.New(rand.NewPCG(opt.Seed, 0x77_6f_72_6c_64))}
+	// job 0 stands for none
+	r.durs, r.long, r.ended, r.life = make([][]ticks.Time, 1), make([]ticks.Time, 1), make([]int32, 1),
+		make([]uint32, r.party.Workers)
+	r.env = scheduler.Env{RNG: rand.New(rand.NewPCG(opt.Seed, 0x64_65_73_6b)), Delay: opt.Delay,
+		Jobs: make([]scheduler.Job, 1)}
 	var ok bool
 	if r.mortal, ok = arch.(scheduler.Mortal); !ok && (len(opt.Deaths) > 0 || opt.Loss > 0) {
 		return r.tot, fault.New(fault.Invalid, CodeScheduler,
 			"this scheduler cannot handle lost messages or the death of a worker; choose market")
 	}
+	if opt.Apart {
+		a, err := setApart(arch, build)
+		if err != nil {
+			return r.tot, err
+		}
+		if r.arch = a; ok {
+			r.mortal = a
+		}
+	}
 	if len(opt.Deaths) > 0 {
-		r.runs = make([]running, workers)
+		r.runs = make([]running, r.party.Workers)
 	}
 	if opt.Beside > 0 {
 		r.opt.Shared = max(1, opt.Shared)
-		r.beside = make([]int32, workers/r.opt.Shared+1)
+		r.beside = make([]int32, r.party.Workers/r.opt.Shared+1)
 	}
 	for _, x := range opt.Deaths {
 		r.heap.Push(x.At, tick{kind: kindDie, msg: scheduler.Msg{To: x.Worker, Time: x.Back}})
@@ -152,11 +172,11 @@ func Run(arch scheduler.Strategy, workers int, src trace.Source, opt Options) (T
 	if err := r.readJob(); err != nil {
 		return r.tot, err
 	}
-	err := r.runLoop()
+	err = r.runLoop()
 	r.tot.Messages, r.tot.Conflicts, r.tot.Idled = r.env.Messages, r.env.Conflicts, r.env.Idled
 	r.tot.Load = r.meter.loadUntil(r.tot.End)
 	for i := range r.env.Jobs {
-		if j := &r.env.Jobs[i]; j.Ended < j.Tasks {
+		if r.ended[i] < r.env.Jobs[i].Tasks {
 			r.tot.Unfinished++
 		}
 	}
@@ -184,6 +204,7 @@ func (r *runner) runLoop() error {
 		}
 		switch t.kind {
 		case kindMessage, kindNote:
+			r.env.Self = t.msg.Receiver()
 			r.arch.Deliver(&r.env, t.msg)
 		case kindEnd:
 			if t.life == r.life[t.msg.To] {
@@ -191,7 +212,7 @@ func (r *runner) runLoop() error {
 			}
 		case kindArrive:
 			if r.opt.Think == [2]Think{} {
-				r.arch.Arrive(&r.env, t.msg.Job)
+				r.submitJob(t.msg.Job)
 			} else {
 				r.thinkAbout(t.msg.Job)
 			}
@@ -199,12 +220,18 @@ func (r *runner) runLoop() error {
 				return err
 			}
 		case kindDecided:
-			r.arch.Arrive(&r.env, t.msg.Job)
+			r.submitJob(t.msg.Job)
 		default:
 			r.handleDeaths(t)
 		}
 		r.drainOuts()
 	}
+}
+
+// submitJob hands a job to the party that takes it.
+func (r *runner) submitJob(job int32) {
+	r.env.Self = r.arch.Entry(r.env.Jobs[job])
+	r.arch.Arrive(&r.env, job)
 }
 
 // readJob reads the next job of the trace and schedules its arrival.
@@ -249,11 +276,12 @@ func (r *runner) readJob() error {
 		est = secondsToTicks(mean * (1 + r.opt.Error*(2*r.rng.Float64()-1)))
 	}
 	job := scheduler.Job{Submitted: at, Estimate: est, Tasks: int32(len(durs)), Long: mean > r.opt.Cutoff,
-		Buyer: r.rng.Int32N(int32(max(1, r.opt.Buyers)))}
+		Buyer: r.rng.Int32N(int32(max(1, r.opt.Buyers))) % int32(max(1, r.party.Buyers))}
 	if r.opt.Kinds > 0 && r.rng.Float64() < r.opt.Bound {
 		job.Kind = 1 + r.rng.Int32N(int32(r.opt.Kinds))
 	}
 	r.env.Jobs, r.durs, r.long = append(r.env.Jobs, job), append(r.durs, durs), append(r.long, longest)
+	r.ended = append(r.ended, 0)
 	r.tot.Jobs++
 	r.tot.Tasks += int64(len(durs))
 	r.heap.Push(at, tick{kind: kindArrive, msg: scheduler.Msg{Job: int32(n)}})
@@ -309,10 +337,11 @@ func (r *runner) beginTask(o *scheduler.Out) {
 	}
 	r.tot.Busy += d
 	r.meter.changeBusy(r.env.Now, 1)
-	r.heap.Push(r.env.Now+o.After+d, tick{kind: kindEnd, msg: o.Msg, life: r.life[w]})
+	r.heap.Push(r.env.Now+d, tick{kind: kindEnd, msg: o.Msg, life: r.life[w]})
 }
 
 func (r *runner) endTask(m scheduler.Msg) {
+	r.env.Self = scheduler.Party{Role: scheduler.Worker, ID: m.To}
 	if r.runs != nil {
 		r.runs[m.To].forgetTask(m.Job, m.Task)
 	}
@@ -328,12 +357,11 @@ func (r *runner) endTask(m scheduler.Msg) {
 			panic("slots: a task ended twice")
 		}
 		r.tot.Twice++
-		r.arch.Ended(&r.env, m.To, m.Job, m.Task)
+		r.arch.Ended(&r.env, m.Job, m.Task)
 		return
 	}
 	durs[m.Task] = -1 - durs[m.Task] // ended
-	j.Ended++
-	if j.Ended == j.Tasks {
+	if r.ended[m.Job]++; r.ended[m.Job] == j.Tasks {
 		if r.opt.Each != nil {
 			r.opt.Each(Result{Job: m.Job, Long: j.Long, Tasks: j.Tasks, Submitted: j.Submitted, Ended: r.env.Now,
 				Longest: r.long[m.Job]})
@@ -342,7 +370,7 @@ func (r *runner) endTask(m scheduler.Msg) {
 			r.durs[m.Job] = nil
 		}
 	}
-	r.arch.Ended(&r.env, m.To, m.Job, m.Task)
+	r.arch.Ended(&r.env, m.Job, m.Task)
 }
 
 // handleDeaths handles deaths of workers, their detection, and their return.
@@ -360,20 +388,32 @@ func (r *runner) handleDeaths(t tick) {
 			r.beside[int(w)/r.opt.Shared] -= int32(n)
 		}
 		r.heap.Push(r.env.Now+r.opt.Notice, tick{kind: kindDead, msg: t.msg})
-		r.mortal.Died(&r.env, w)
+		r.env.Self = scheduler.Party{Role: scheduler.Worker, ID: w}
+		r.mortal.Died(&r.env)
 	case kindDead:
-		for _, x := range r.runs[w].tasks {
-			r.tot.Reruns++
-			r.mortal.Lost(&r.env, w, x[0], x[1])
-		}
+		r.tot.Reruns += int64(len(r.runs[w].tasks))
 		r.runs[w].tasks = r.runs[w].tasks[:0]
-		r.mortal.Noticed(&r.env, w)
+		r.tellDeciders(func() { r.mortal.Noticed(&r.env, w) })
 		if t.msg.Time > 0 {
 			r.heap.Push(max(t.msg.Time, r.env.Now), tick{kind: kindBack, msg: t.msg})
 		}
 	case kindBack:
 		r.life[w]++
+		r.tellDeciders(func() { r.mortal.Back(&r.env, w) })
+		r.env.Self = scheduler.Party{Role: scheduler.Worker, ID: w}
 		r.mortal.Back(&r.env, w)
+	}
+}
+
+// tellDeciders has each buyer and center take a step.
+func (r *runner) tellDeciders(step func()) {
+	for id := range int32(r.party.Buyers) {
+		r.env.Self = scheduler.Party{Role: scheduler.Buyer, ID: id}
+		step()
+	}
+	for id := range int32(r.party.Centers) {
+		r.env.Self = scheduler.Party{Role: scheduler.Center, ID: id}
+		step()
 	}
 }
 

@@ -2,33 +2,37 @@ package central
 
 import "github.com/soukhq/souk/sim/scheduler"
 
-// Order is the key of a job: the lowest goes first. It may fall as tasks of the job are given out, and must not
-// otherwise change.
-type Order func(j *scheduler.Job) scheduler.Time
+// Order is the key of a job of which left tasks are not given out: the lowest goes first. It may fall as left does.
+type Order func(j scheduler.Job, left int32) scheduler.Time
 
 // Arrival orders jobs first come, first served.
-func Arrival(j *scheduler.Job) scheduler.Time { return j.Submitted }
+func Arrival(j scheduler.Job, _ int32) scheduler.Time { return j.Submitted }
 
 // Shortest orders jobs by the estimated work of the whole job: SJF.
-func Shortest(j *scheduler.Job) scheduler.Time { return scheduler.Time(j.Tasks) * j.Estimate }
+func Shortest(j scheduler.Job, _ int32) scheduler.Time { return scheduler.Time(j.Tasks) * j.Estimate }
 
 // Remaining orders jobs by remaining estimated work.
-func Remaining(j *scheduler.Job) scheduler.Time { return j.Work() }
+func Remaining(j scheduler.Job, left int32) scheduler.Time { return scheduler.Time(left) * j.Estimate }
 
 // Queue is one queue for all workers with late binding: a worker gets a job's task when it is free. Without delay and
 // with exact estimates it is the bound that no market without preemption is expected to beat.
 type Queue struct {
 	order   Order
-	backlog [2]Backlog // of short jobs, and of long ones
-	idle    [2][]int32 // reserved workers, and the others
+	workers int
+	backlog [2]Backlog      // of short jobs, and of long ones
+	next    map[int32]int32 // the next task of each job in backlog
+	idle    [2][]int32      // reserved workers, and the others
 	reserve int32
 }
 
-const kindFree scheduler.Kind = 0 // worker To is free
+const (
+	kindFree scheduler.Kind = iota // to the center: a slot of worker From is free
+	kindTask                       // to a worker: it runs Task of Job
+)
 
 // NewQueue makes the queue of a fleet.
 func NewQueue(fleet scheduler.Fleet, order Order) *Queue {
-	q := &Queue{order: order, reserve: int32(fleet.Reserve)}
+	q := &Queue{order: order, workers: fleet.Workers, next: map[int32]int32{}, reserve: int32(fleet.Reserve)}
 	for w := range int32(fleet.Workers) {
 		for range max(1, fleet.Slots) {
 			q.idle[q.sideOf(w)] = append(q.idle[q.sideOf(w)], w)
@@ -44,13 +48,19 @@ func (q *Queue) sideOf(worker int32) int {
 	return 1
 }
 
+// Parties implements scheduler.Strategy.
+func (q *Queue) Parties() scheduler.Parties { return scheduler.Parties{Workers: q.workers, Centers: 1} }
+
+// Entry implements scheduler.Strategy.
+func (q *Queue) Entry(scheduler.Job) scheduler.Party { return scheduler.Party{Role: scheduler.Center} }
+
 // Arrive implements scheduler.Strategy.
 func (q *Queue) Arrive(d *scheduler.Env, job int32) {
-	class := 0
-	if d.Jobs[job].Long {
+	class, j := 0, d.Job(job)
+	if j.Long {
 		class = 1
 	}
-	q.backlog[class].Add(job, q.order(&d.Jobs[job]))
+	q.backlog[class].Add(job, q.order(j, j.Tasks))
 	for side := range q.idle {
 		for len(q.idle[side]) > 0 && q.giveTask(d, q.idle[side][len(q.idle[side])-1]) {
 			q.idle[side] = q.idle[side][:len(q.idle[side])-1]
@@ -68,31 +78,31 @@ func (q *Queue) giveTask(d *scheduler.Env, worker int32) bool {
 		return false
 	}
 	job := b.Job()
-	j := &d.Jobs[job]
-	d.Messages++
-	d.Run(worker, job, j.Next, d.Delay)
-	if j.Next++; j.Left() == 0 {
+	j, n := d.Job(job), q.next[job]
+	d.Send(scheduler.Msg{Kind: kindTask, To: worker, Job: job, Task: n})
+	if left := j.Tasks - n - 1; left == 0 {
+		delete(q.next, job)
 		b.Drop()
 	} else {
-		b.Fall(q.order(j))
+		q.next[job] = n + 1
+		b.Fall(q.order(j, left))
 	}
 	return true
 }
 
 // Deliver implements scheduler.Strategy.
 func (q *Queue) Deliver(d *scheduler.Env, m scheduler.Msg) {
-	if !q.giveTask(d, m.To) {
-		q.idle[q.sideOf(m.To)] = append(q.idle[q.sideOf(m.To)], m.To)
+	switch {
+	case m.Kind == kindTask:
+		d.Run(m.Job, m.Task)
+	case !q.giveTask(d, m.From):
+		q.idle[q.sideOf(m.From)] = append(q.idle[q.sideOf(m.From)], m.From)
 	}
 }
 
 // Ended implements scheduler.Strategy.
-func (q *Queue) Ended(d *scheduler.Env, worker, _, _ int32) {
-	if d.Delay > 0 {
-		d.Send(scheduler.Msg{Kind: kindFree, To: worker})
-	} else {
-		q.Deliver(d, scheduler.Msg{To: worker})
-	}
+func (q *Queue) Ended(d *scheduler.Env, _, _ int32) {
+	d.Send(scheduler.Msg{Kind: kindFree, Role: scheduler.Center, From: d.Self.ID})
 }
 
 // Backlog is a heap of jobs by key, then by job number.

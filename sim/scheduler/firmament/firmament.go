@@ -32,7 +32,7 @@ type Firmament struct {
 	order   []int      // keys of inside, in order of arrival
 	last    scheduler.Time
 	coming  bool
-	classes []flow.Class // by job
+	classes map[int32]flow.Class // by job
 	workers int
 }
 
@@ -45,9 +45,9 @@ type in struct {
 }
 
 const (
-	kindRound scheduler.Kind = iota
-	kindStart                // task N of Job is at worker To
-	kindFree                 // the scheduler learns that a task of Job has ended at worker To
+	kindRound scheduler.Kind = iota // a note to the center
+	kindStart                       // to a worker: Task of Job
+	kindFree                        // to the center: a task of Job has ended at worker From
 )
 
 // extra is how many tasks beyond the free slots a round considers: those that have waited longest. All others cost
@@ -68,20 +68,25 @@ func New(fleet scheduler.Fleet, opt Options) (*Firmament, error) {
 		}
 	}
 	return &Firmament{opt: opt, net: net, free: fleet.Workers * slots, inside: map[int]in{}, last: -opt.Round,
-		workers: fleet.Workers}, nil
+		classes: map[int32]flow.Class{}, workers: fleet.Workers}, nil
+}
+
+// Parties implements scheduler.Strategy.
+func (f *Firmament) Parties() scheduler.Parties {
+	return scheduler.Parties{Workers: f.workers, Centers: 1}
+}
+
+// Entry implements scheduler.Strategy.
+func (f *Firmament) Entry(scheduler.Job) scheduler.Party {
+	return scheduler.Party{Role: scheduler.Center}
 }
 
 // Arrive implements scheduler.Strategy.
 func (f *Firmament) Arrive(d *scheduler.Env, job int32) {
-	for int(job) >= len(f.classes) {
-		f.classes = append(f.classes, drawClass(d))
-	}
-	j := &d.Jobs[job]
-	for n := range j.Tasks {
+	f.classes[job] = drawClass(d)
+	for n := range d.Job(job).Tasks {
 		f.waiting = append(f.waiting, task{job, n})
 	}
-	j.Next = j.Tasks
-	d.Messages++
 	f.askForRound(d)
 }
 
@@ -101,7 +106,7 @@ func drawClass(d *scheduler.Env) flow.Class {
 func (f *Firmament) askForRound(d *scheduler.Env) {
 	if !f.coming && f.free > 0 && len(f.waiting)+len(f.inside) > 0 {
 		f.coming = true
-		d.Note(max(f.last+f.opt.Round-d.Now, d.Delay), scheduler.Msg{Kind: kindRound})
+		d.Note(max(f.last+f.opt.Round-d.Now, 0), scheduler.Msg{Kind: kindRound})
 	}
 }
 
@@ -113,9 +118,9 @@ func (f *Firmament) Deliver(d *scheduler.Env, m scheduler.Msg) {
 		f.runRound(d)
 		f.askForRound(d)
 	case kindStart:
-		d.Run(m.To, m.Job, m.Task, 0)
+		d.Run(m.Job, m.Task)
 	case kindFree:
-		must(f.net.End(int(m.To), f.classes[m.Job]))
+		must(f.net.End(int(m.From), f.classes[m.Job]))
 		f.free++
 		f.askForRound(d)
 	}
@@ -169,7 +174,7 @@ func (f *Firmament) enterTask(d *scheduler.Env, t task) {
 	i, err := f.net.AddTask(k)
 	must(err)
 	f.order = append(f.order, i)
-	f.inside[i] = in{t, d.Jobs[t.job].Submitted, base}
+	f.inside[i] = in{t, d.Job(t.job).Submitted, base}
 }
 
 // drawInput draws a task's input, returns the cost of a worker without any of it, and adds preferences for those that
@@ -188,6 +193,6 @@ func (f *Firmament) drawInput(d *scheduler.Env, k *flow.Task) int64 {
 }
 
 // Ended implements scheduler.Strategy.
-func (f *Firmament) Ended(d *scheduler.Env, w, job, _ int32) {
-	d.Send(scheduler.Msg{Kind: kindFree, To: w, Job: job})
+func (f *Firmament) Ended(d *scheduler.Env, job, _ int32) {
+	d.Send(scheduler.Msg{Kind: kindFree, Role: scheduler.Center, From: d.Self.ID, Job: job})
 }

@@ -22,6 +22,7 @@ type Options struct {
 // Pigeon is the architecture.
 type Pigeon struct {
 	masters []master
+	buyers  int
 	opt     Options
 	group   []int32 // by worker
 	special []bool  // by worker: reserved for short jobs
@@ -38,9 +39,9 @@ type master struct {
 }
 
 const (
-	kindTask  scheduler.Kind = iota // task N of Job arrives at master To
-	kindStart                       // and at worker To
-	kindFree                        // worker From of master To is free
+	kindTask  scheduler.Kind = iota // to a master: Task of Job
+	kindStart                       // to a worker: Task of Job
+	kindFree                        // to a master: worker From is free
 )
 
 // New makes Pigeon for a fleet.
@@ -52,8 +53,8 @@ func New(fleet scheduler.Fleet, opt Options) *Pigeon {
 		opt.Weight = math.MaxInt
 	}
 	groups := max(1, fleet.Workers/opt.Group)
-	p := &Pigeon{masters: make([]master, groups), opt: opt, group: make([]int32, fleet.Workers),
-		special: make([]bool, fleet.Workers)}
+	p := &Pigeon{masters: make([]master, groups), buyers: max(1, fleet.Buyers), opt: opt,
+		group: make([]int32, fleet.Workers), special: make([]bool, fleet.Workers)}
 	for w := range fleet.Workers {
 		g := w % groups
 		p.group[w], p.special[w] = int32(g), w < fleet.Reserve
@@ -72,21 +73,30 @@ func (m *master) restWorker(worker int32, special bool) {
 	}
 }
 
-// Arrive implements scheduler.Strategy: the distributor.
+// Parties implements scheduler.Strategy: buyers are the distributors, and the centers the masters.
+func (p *Pigeon) Parties() scheduler.Parties {
+	return scheduler.Parties{Workers: len(p.group), Buyers: p.buyers, Centers: len(p.masters)}
+}
+
+// Entry implements scheduler.Strategy.
+func (p *Pigeon) Entry(j scheduler.Job) scheduler.Party {
+	return scheduler.Party{Role: scheduler.Buyer, ID: j.Buyer}
+}
+
+// Arrive implements scheduler.Strategy.
 func (p *Pigeon) Arrive(d *scheduler.Env, job int32) {
-	j := &d.Jobs[job]
 	at := d.RNG.Int32N(int32(len(p.masters)))
-	for n := range j.Tasks {
-		d.Send(scheduler.Msg{Kind: kindTask, To: (at + n) % int32(len(p.masters)), Job: job, Task: n})
+	for n := range d.Job(job).Tasks {
+		d.Send(scheduler.Msg{Kind: kindTask, Role: scheduler.Center, To: (at + n) % int32(len(p.masters)), Job: job,
+			Task: n})
 	}
-	j.Next = j.Tasks
 }
 
 // Deliver implements scheduler.Strategy.
 func (p *Pigeon) Deliver(d *scheduler.Env, msg scheduler.Msg) {
 	switch msg.Kind {
 	case kindStart:
-		d.Run(msg.To, msg.Job, msg.Task, 0)
+		d.Run(msg.Job, msg.Task)
 	case kindTask:
 		p.taskArrived(d, &p.masters[msg.To], task{msg.Job, msg.Task})
 	case kindFree:
@@ -95,7 +105,7 @@ func (p *Pigeon) Deliver(d *scheduler.Env, msg scheduler.Msg) {
 }
 
 func (p *Pigeon) taskArrived(d *scheduler.Env, m *master, t task) {
-	long := d.Jobs[t.job].Long
+	long := d.Job(t.job).Long
 	switch {
 	case len(m.idle) > 0:
 		p.startTask(d, popFirst(&m.idle), t)
@@ -140,6 +150,7 @@ func (p *Pigeon) workerFreed(d *scheduler.Env, m *master, worker int32) {
 }
 
 // Ended implements scheduler.Strategy.
-func (p *Pigeon) Ended(d *scheduler.Env, worker, _, _ int32) {
-	d.Send(scheduler.Msg{Kind: kindFree, To: p.group[worker], From: worker})
+func (p *Pigeon) Ended(d *scheduler.Env, _, _ int32) {
+	w := d.Self.ID
+	d.Send(scheduler.Msg{Kind: kindFree, Role: scheduler.Center, To: p.group[w], From: w})
 }

@@ -1,28 +1,29 @@
-// Package probing is the worker's and the buyer's side of late binding, which Sparrow, Hawk, Eagle and the central
-// queues share: a worker keeps a queue of reservations (probes), and when a slot is free it asks the next
-// reservation's buyer for a task. Sparrow (SOSP'13) section 3.4; Hawk (ATC'15) section 3; Eagle (SoCC'16) sections 3
+// Package probing is late binding, which Sparrow, Hawk, Eagle and the central queues share: a worker keeps a queue of
+// reservations (probes), and when a slot is free it asks the scheduler of the next one for a task. That scheduler, a
+// buyer or a center, is a Binder. Sparrow (SOSP'13) section 3.4; Hawk (ATC'15) section 3; Eagle (SoCC'16) sections 3
 // and 4.
-//
-// The get-task round trip is one tick: the task is bound when the worker asks, and begins one round trip later. The
-// authors' own simulators do the same.
 package probing
 
-import "github.com/soukhq/souk/sim/scheduler"
+import (
+	"slices"
+
+	"github.com/soukhq/souk/sim/scheduler"
+)
 
 // The kinds of messages. Architectures that add their own begin at KindOwn.
 const (
-	KindProbe  scheduler.Kind = iota // a reservation for Job arrives at worker To
-	KindFree                         // the buyer had no task for worker To: its slot is free again
-	KindLess                         // workers learn that Job's remaining work falls by one estimate
-	KindStolen                       // a reservation that To stole arrives
-	KindCancel                       // Job needs no more reservations: worker To forgets its own
+	KindProbe scheduler.Kind = iota // to a worker: a reservation for Job, which has Count tasks left
+	KindAsk                         // to the scheduler of Job: worker From is free, and its reservation Offer is next
+	KindTask                        // to a worker, for its reservation Offer: Task of Job, which has Count tasks left
+	KindNone                        // to a worker, for its reservation Offer: Job has no task left
+	KindLeft                        // to a worker: Job has Count tasks left
 	KindOwn
 )
 
 // Order is how a worker chooses among its reservations.
 type Order uint8
 
-// The orders.
+// The orders. What remains of a job is what the worker was told last.
 const (
 	FIFO     Order = iota
 	SRPT           // least remaining estimated work, bypassing no reservation by more than Cap estimates
@@ -32,6 +33,8 @@ const (
 // Probe is a reservation in a worker's queue.
 type Probe struct {
 	Job      int32
+	Number   int32          // of the reservation, counted by the worker
+	Left     int32          // tasks of the job that are not given out, as the worker was told last
 	Bypassed scheduler.Time // estimated work that has overtaken it
 }
 
@@ -39,171 +42,145 @@ type Probe struct {
 type Worker struct {
 	Queue      []Probe
 	Free       int32 // free slots
-	LongQueued int32
-	RunsLong   bool
-	LongSince  scheduler.Time // start of its running long task; -1: none runs
-	LongTakes  scheduler.Time // estimate of that task
+	LongQueued int32 // reservations of long jobs in the queue
+	LongRuns   int32 // slots that run a task of a long job, or wait for one
+	number     int32 // of the last reservation
 }
 
 // HasLong reports whether the worker runs or has queued a task of a long job.
-func (w *Worker) HasLong() bool { return w.RunsLong || w.LongQueued > 0 }
+func (w *Worker) HasLong() bool { return w.LongRuns > 0 || w.LongQueued > 0 }
 
-// WorkerPool is all workers. Idle, if set, is called when a worker has a free slot and an empty queue. Begun, if set,
-// is called when a worker gets a task.
+// Idle reports whether the worker has a free slot and nothing to run on it.
+func (w *Worker) Idle() bool { return w.Free > 0 && len(w.Queue) == 0 }
+
+// WorkerPool is the workers.
 type WorkerPool struct {
 	Workers []Worker
 	Order   Order
-	Cap     scheduler.Time // how many times its own estimate a reservation may be bypassed; 0: no bound
-	Lag     bool           // workers learn remaining work a round trip late, as in Eagle's simulator
-	Timed   bool           // LongSince is also kept for short tasks
-	Cancel  bool           // reservations of a job without tasks are cancelled
-	Idle    func(d *scheduler.Env, worker int32)
-	left    []scheduler.Time // with Lag: remaining estimated work by job; -1: all tasks are given out
-	where   [][]int32        // with Cancel: workers probed, by job
+	// how many times its own estimate a reservation may be bypassed; 0: no bound
+	Cap scheduler.Time
+	Of  func(j scheduler.Job) scheduler.Party // the scheduler of a job
+
+	// If set, they are called in the step of a worker: when it becomes idle, and when it begins a task.
+	Rested func(d *scheduler.Env, worker int32)
+	Began  func(d *scheduler.Env, worker, job int32)
 }
 
-// NewWorkerPool makes the workers of a fleet, with all slots free.
-func NewWorkerPool(fleet scheduler.Fleet) *WorkerPool {
-	f := &WorkerPool{Workers: make([]Worker, fleet.Workers)}
+// NewWorkerPool makes the workers of a fleet, with all slots free. of returns the scheduler of a job.
+func NewWorkerPool(fleet scheduler.Fleet, of func(scheduler.Job) scheduler.Party) *WorkerPool {
+	f := &WorkerPool{Workers: make([]Worker, fleet.Workers), Of: of}
 	for i := range f.Workers {
 		f.Workers[i].Free = int32(max(1, fleet.Slots))
-		f.Workers[i].LongSince = -1
 	}
 	return f
 }
 
-// Open registers a job before its probes are sent.
-func (f *WorkerPool) Open(d *scheduler.Env, job int32) {
-	if f.Lag {
-		for int(job) >= len(f.left) {
-			f.left = append(f.left, 0)
-		}
-		f.left[job] = d.Jobs[job].Work()
-	}
-}
-
-// Send sends a reservation for a job to a worker, with more extra delay.
-func (f *WorkerPool) Send(d *scheduler.Env, worker, job int32, more scheduler.Time) {
-	d.Messages++
-	d.Outs = append(d.Outs, scheduler.Out{Msg: scheduler.Msg{Kind: KindProbe, To: worker, Job: job}, After: more})
-	if f.Cancel {
-		for int(job) >= len(f.where) {
-			f.where = append(f.where, nil)
-		}
-		f.where[job] = append(f.where[job], worker)
-	}
-}
-
-// Deliver handles the kinds below KindOwn.
+// Deliver handles the messages below KindOwn that are for workers.
 func (f *WorkerPool) Deliver(d *scheduler.Env, m scheduler.Msg) {
+	w := &f.Workers[m.To]
 	switch m.Kind {
-	case KindProbe, KindStolen:
-		f.Add(d, m.To, m.Job)
-	case KindFree:
-		f.Freed(d, m.To)
-	case KindLess:
-		j := &d.Jobs[m.Job]
-		if f.left[m.Job] -= j.Estimate; j.Left() == 0 {
-			f.left[m.Job] = -1
+	case KindProbe:
+		f.Add(d, m.To, Probe{Job: m.Job, Left: m.Count})
+	case KindTask:
+		if f.Order != FIFO {
+			w.wasBypassed(d.Job(m.Job), m.Offer, f.Order)
 		}
-	case KindCancel:
-		w := &f.Workers[m.To]
-		for i := range w.Queue {
-			if w.Queue[i].Job == m.Job {
-				w.removeAt(i)
-				break
-			}
+		w.setLeft(d, w.find(m.Offer), m.Count)
+		d.Run(m.Job, m.Task)
+		if f.Began != nil {
+			f.Began(d, m.To, m.Job)
 		}
+	case KindNone:
+		w.setLeft(d, w.find(m.Offer), 0)
+		f.Freed(d, m.To, m.Job)
+	case KindLeft:
+		w.setLeft(d, slices.IndexFunc(w.Queue, func(p Probe) bool { return p.Job == m.Job }), m.Count)
 	}
 }
 
 // Add appends a reservation to a worker's queue.
-func (f *WorkerPool) Add(d *scheduler.Env, worker, job int32) {
+func (f *WorkerPool) Add(d *scheduler.Env, worker int32, p Probe) {
 	w := &f.Workers[worker]
-	w.Queue = append(w.Queue, Probe{Job: job})
-	if d.Jobs[job].Long {
+	w.number++
+	p.Number = w.number
+	w.Queue = append(w.Queue, p)
+	if d.Job(p.Job).Long {
 		w.LongQueued++
 	}
-	if w.Free > 0 {
-		f.serveNext(d, worker)
-	}
+	f.serveNext(d, worker)
 }
 
-// Freed frees a slot.
-func (f *WorkerPool) Freed(d *scheduler.Env, worker int32) {
+// Ended frees the slot of a task that has ended.
+func (f *WorkerPool) Ended(d *scheduler.Env, job, _ int32) { f.Freed(d, d.Self.ID, job) }
+
+// Freed frees a slot that a job had.
+func (f *WorkerPool) Freed(d *scheduler.Env, worker, job int32) {
 	w := &f.Workers[worker]
 	w.Free++
-	w.RunsLong = false
-	if len(w.Queue) > 0 {
-		f.serveNext(d, worker)
-	} else if f.Idle != nil {
-		f.Idle(d, worker)
+	if d.Job(job).Long {
+		w.LongRuns--
+	}
+	f.serveNext(d, worker)
+	if f.Rested != nil && w.Idle() {
+		f.Rested(d, worker)
 	}
 }
 
-// Ended implements scheduler.Strategy for architectures that need no more.
-func (f *WorkerPool) Ended(d *scheduler.Env, worker, _, _ int32) {
-	f.Workers[worker].LongSince = -1
-	f.Freed(d, worker)
-}
-
-// serveNext asks the next reservation's buyer for a task, and runs it if there is one.
+// serveNext asks for a task of the next reservation, if a slot is free.
 func (f *WorkerPool) serveNext(d *scheduler.Env, worker int32) {
 	w := &f.Workers[worker]
-	w.Free--
+	if w.Free == 0 || len(w.Queue) == 0 {
+		return
+	}
 	pos := 0
 	if f.Order != FIFO {
-		if pos = f.chooseReservation(d, w); pos < 0 {
-			d.Note(0, scheduler.Msg{Kind: KindFree, To: worker})
-			return
+		pos = f.chooseProbe(d, w)
+	}
+	p := w.Queue[pos]
+	j := d.Job(p.Job)
+	w.Free--
+	if j.Long {
+		w.LongRuns++
+	}
+	to := f.Of(j)
+	d.Send(scheduler.Msg{Kind: KindAsk, Role: to.Role, To: to.ID, From: worker, Job: p.Job, Offer: p.Number})
+	if f.Order != StickyIn || j.Long {
+		w.dropProbe(d, pos)
+	}
+}
+
+func (w *Worker) find(number int32) int {
+	return slices.IndexFunc(w.Queue, func(p Probe) bool { return p.Number == number })
+}
+
+// setLeft sets how many tasks the job of the i-th reservation has left; -1: there is no such reservation.
+func (w *Worker) setLeft(d *scheduler.Env, i int, left int32) {
+	switch {
+	case i < 0:
+	case left == 0:
+		w.dropProbe(d, i)
+	default:
+		w.Queue[i].Left = left
+	}
+}
+
+// wasBypassed notes that a task of a job goes before the reservations that came before the job's.
+func (w *Worker) wasBypassed(j scheduler.Job, number int32, order Order) {
+	if order == StickyIn && j.Long {
+		return
+	}
+	for i := range w.Queue {
+		if p := &w.Queue[i]; p.Number < number {
+			p.Bypassed += j.Estimate
 		}
 	}
-	job := w.Queue[pos].Job
-	j := &d.Jobs[job]
-	if j.Long {
+}
+
+// dropProbe removes a reservation from the queue, which keeps its order.
+func (w *Worker) dropProbe(d *scheduler.Env, i int) {
+	if d.Job(w.Queue[i].Job).Long {
 		w.LongQueued--
 	}
-	w.RunsLong = j.Long
-	w.LongSince = -1
-	if j.Long || f.Timed {
-		w.LongSince, w.LongTakes = d.Now, j.Estimate
-	}
-	trip := 2 * d.Delay
-	d.Messages += 2
-	given := j.Left() > 0
-	if !given {
-		d.Idled++
-		d.Note(trip, scheduler.Msg{Kind: KindFree, To: worker})
-	} else {
-		d.Run(worker, job, j.Next, trip)
-		j.Next++
-		if f.Lag {
-			d.Note(trip, scheduler.Msg{Kind: KindLess, Job: job})
-		}
-		if f.Cancel && j.Left() == 0 {
-			f.cancelProbes(d, job)
-		}
-	}
-	if f.Order != FIFO && given && (f.Order == SRPT || !j.Long) {
-		for i := range pos {
-			w.Queue[i].Bypassed += j.Estimate
-		}
-	}
-	if f.Order != StickyIn || !given || j.Long {
-		w.removeAt(pos)
-	}
-}
-
-func (f *WorkerPool) cancelProbes(d *scheduler.Env, job int32) {
-	for _, w := range f.where[job] {
-		d.Messages++
-		d.Outs = append(d.Outs, scheduler.Out{Msg: scheduler.Msg{Kind: KindCancel, To: w, Job: job}, After: d.Delay})
-	}
-	f.where[job] = nil
-}
-
-// removeAt removes a reservation from the queue, which keeps its order.
-func (w *Worker) removeAt(i int) {
 	if i == 0 && len(w.Queue) < cap(w.Queue) {
 		w.Queue = w.Queue[1:]
 		return
@@ -211,44 +188,25 @@ func (w *Worker) removeAt(i int) {
 	w.Queue = append(w.Queue[:i], w.Queue[i+1:]...)
 }
 
-func (f *WorkerPool) remainingWork(d *scheduler.Env, job int32) scheduler.Time {
-	if f.Lag {
-		return f.left[job]
-	}
-	if d.Jobs[job].Left() == 0 {
-		return -1
-	}
-	return d.Jobs[job].Work()
-}
-
 const never = scheduler.Time(1) << 62
 
-// chooseReservation returns the index of the reservation with least remaining work that bypasses no other beyond the
-// cap; -1 if the queue has become empty. A long job's reservation at the head is always next. With StickyIn, it drops
-// reservations of jobs without tasks left.
-func (f *WorkerPool) chooseReservation(d *scheduler.Env, w *Worker) int {
-	best, chosen, slack := never, -1, never
-	for i := 0; i < len(w.Queue); {
-		job := w.Queue[i].Job
-		left := f.remainingWork(d, job)
-		j := &d.Jobs[job]
-		if f.Order == StickyIn && left == -1 {
-			if j.Long {
-				w.LongQueued--
-			}
-			w.removeAt(i)
-			continue
-		}
+// chooseProbe returns the index of the reservation with least remaining work that bypasses no other beyond the cap. A
+// long job's reservation at the head is next with StickyIn.
+func (f *WorkerPool) chooseProbe(d *scheduler.Env, w *Worker) int {
+	best, chosen, slack := never, 0, never
+	for i := range w.Queue {
+		p := &w.Queue[i]
+		j := d.Job(p.Job)
 		if f.Order == StickyIn && j.Long && i == 0 {
 			return 0
 		}
+		left := scheduler.Time(p.Left) * j.Estimate
 		if left < best && (j.Estimate < slack || (j.Estimate == slack && f.Order == StickyIn)) {
 			best, chosen = left, i
 		}
 		if f.Cap > 0 && (!j.Long || f.Order == SRPT) {
-			slack = min(slack, f.Cap*j.Estimate-w.Queue[i].Bypassed)
+			slack = min(slack, f.Cap*j.Estimate-p.Bypassed)
 		}
-		i++
 	}
 	return chosen
 }

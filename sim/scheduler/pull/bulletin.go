@@ -8,6 +8,16 @@ import (
 	"github.com/soukhq/souk/sim/scheduler"
 )
 
+// Bulletin is a buyer's message to all others: its best work, and the offers that rest with it.
+type Bulletin struct {
+	Bid     auction.Bid
+	Resting [2]int32 // offers without a task: of workers that run short tasks only, and of the others
+	Tasks   int32    // waiting tasks
+}
+
+// Number implements scheduler.Payload.
+func (b *Bulletin) Number() int32 { return b.Resting[0]<<16 ^ b.Resting[1]<<8 ^ b.Tasks }
+
 // announceWork tells the other buyers about new work at b.
 func (m *Market) announceWork(d *scheduler.Env, b *buyer) {
 	bid := b.queue.Bid()
@@ -45,7 +55,7 @@ func (m *Market) tellIn(d *scheduler.Env, b *buyer, gap scheduler.Time) {
 	}
 	if !b.telling || at < b.tellAt {
 		b.telling, b.tellAt = true, at
-		d.Note(at-d.Now, scheduler.Msg{Kind: kindTell, To: b.id})
+		d.Note(at-d.Now, scheduler.Msg{Kind: kindTell})
 	}
 }
 
@@ -54,16 +64,16 @@ func (m *Market) sendBulletin(d *scheduler.Env, b *buyer) {
 	b.lastBid, b.lastTell, b.credit = b.queue.Bid(), d.Now, 0
 	b.lastResting = [2]int32{int32(len(b.resting[0])), int32(len(b.resting[1]))}
 	// resting offers are one number: reserved workers' ones are the part that long jobs cannot use
-	msg := scheduler.Msg{Kind: kindBulletin, From: b.id, At: d.Now, Sure: true,
-		Bulletin: &scheduler.Bulletin{Bid: b.lastBid, Resting: b.lastResting, Tasks: b.queue.Tasks()}}
+	told := &Bulletin{Bid: b.lastBid, Resting: b.lastResting, Tasks: b.queue.Tasks()}
+	msg := scheduler.Msg{Kind: kindBulletin, Role: scheduler.Buyer, From: b.id, At: d.Now, Sure: true, Payload: told}
 	for k := range m.buyers {
 		if msg.To = int32(k); msg.To != b.id {
 			d.Send(msg)
 		}
 	}
-	if !b.repeating && msg.Bulletin.Tasks > 0 {
+	if !b.repeating && told.Tasks > 0 {
 		b.repeating = true
-		d.Note(tellAgain, scheduler.Msg{Kind: kindTellAgain, To: b.id})
+		d.Note(tellAgain, scheduler.Msg{Kind: kindTellAgain})
 	}
 }
 
@@ -74,71 +84,60 @@ func (m *Market) takeBulletin(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
 		return // an older one arrived late
 	}
 	b.heard[from] = msg.At
-	b.bids[from] = msg.Bulletin.Bid
-	b.believe[0][from], b.believe[1][from] = msg.Bulletin.Resting[0], msg.Bulletin.Resting[1]
-	wanted := msg.Bulletin.Tasks
+	told := msg.Payload.(*Bulletin)
+	b.bids[from] = told.Bid
+	b.believe[0][from], b.believe[1][from] = told.Resting[0], told.Resting[1]
+	wanted := told.Tasks
 	for side := range b.resting {
 		if _, _, ok := auction.Choose(b.bids[from:from+1], side == 0, false); !ok {
 			continue
 		}
 		for wanted > 0 {
-			r, ok := m.takeResting(b, side)
+			r, ok := b.takeResting(side)
 			if !ok {
 				break
 			}
 			wanted--
-			d.Send(scheduler.Msg{Kind: kindOffer, To: from, From: r.worker, Offer: r.offer, Hops: 1, Sure: true})
+			d.Send(scheduler.Msg{Kind: kindOffer, Role: scheduler.Buyer, To: from, From: r.worker, Offer: r.offer,
+				Hops: 1, Sure: true})
 		}
 	}
 	m.announceLoss(d, b)
 }
 
 // Died implements scheduler.Mortal.
-func (m *Market) Died(_ *scheduler.Env, w int32) {
-	m.workers[w].down = true
-	m.workers[w].Crash()
+func (m *Market) Died(d *scheduler.Env) {
+	w := &m.workers[d.Self.ID]
+	w.down = true
+	w.Crash()
 }
 
-// Lost implements scheduler.Mortal: the task goes back to the buyer that granted it, if that still waits for the
-// answer, else to the buyer of its job.
-func (m *Market) Lost(d *scheduler.Env, w, job, n int32) {
-	b := &m.buyers[d.Jobs[job].Buyer]
-	for i := range m.buyers {
-		for k, p := range m.buyers[i].pending {
-			if int32(k>>32) == w && p.granted.Job == job && p.granted.Task == n {
-				b = &m.buyers[i]
-				delete(b.pending, k)
-			}
+// Noticed implements scheduler.Mortal: what a buyer granted to the worker goes back into its queue.
+func (m *Market) Noticed(d *scheduler.Env, worker int32) {
+	b := &m.buyers[d.Self.ID]
+	b.gone[worker] = true
+	var back []grant
+	for k, g := range b.grants {
+		if int32(k>>32) == worker {
+			back = append(back, g)
+			delete(b.grants, k)
 		}
 	}
-	b.queue.Return(jobTerms(d, job), n)
-	m.settleWork(d, b)
-}
-
-// Noticed implements scheduler.Mortal: unanswered grants to the worker go back into the queues.
-func (m *Market) Noticed(d *scheduler.Env, w int32) {
-	m.workers[w].gone = true
-	for i := range m.buyers {
-		b := &m.buyers[i]
-		var back []pending
-		for k, p := range b.pending {
-			if int32(k>>32) == w {
-				back = append(back, p)
-				delete(b.pending, k)
-			}
-		}
-		slices.SortFunc(back, func(x, y pending) int { return cmp.Compare(x.granted.Offer, y.granted.Offer) })
-		for _, p := range back {
-			b.queue.Return(p.terms, p.granted.Task)
-		}
-		if len(back) > 0 {
-			m.settleWork(d, b)
-		}
+	slices.SortFunc(back, func(x, y grant) int { return cmp.Compare(x.Offer, y.Offer) })
+	for _, g := range back {
+		b.queue.Return(g.terms, g.Task)
+	}
+	if len(back) > 0 {
+		m.settleWork(d, b)
 	}
 }
 
 // Back implements scheduler.Mortal.
-func (m *Market) Back(d *scheduler.Env, w int32) {
-	m.workers[w].down, m.workers[w].gone = false, false
-	m.sendOffer(d, w)
+func (m *Market) Back(d *scheduler.Env, worker int32) {
+	if d.Self.Role == scheduler.Buyer {
+		delete(m.buyers[d.Self.ID].gone, worker)
+		return
+	}
+	m.workers[worker].down = false
+	m.sendOffer(d, worker)
 }

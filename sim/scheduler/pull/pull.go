@@ -32,19 +32,20 @@ const (
 
 // The kinds of messages.
 const (
-	// to a buyer: worker From is free, offer N; Flag: a turn by age; Done: it has run task M of Job, for the offer
-	// before
-	kindOffer    scheduler.Kind = iota
-	kindGrant                   // to a worker: task M of Job, for offer N
-	kindReply                   // to a buyer: worker From's answer for offer N; Flag: accepted
-	kindKept                    // to a worker: offer N rests
-	kindBulletin                // to a buyer: the bid of From, how many offers rest with it, and its backlog
-	kindDelegate                // to a buyer: tasks N to N+M-1 of Job are granted through it
-	kindReturn                  // to a buyer: there were no offers for them
-	kindRepeatOffer
-	kindRepeatGrant
-	kindTell
-	kindTellAgain
+	// to a buyer: worker From is free, by Offer; Flag: a turn by age; Done: it has run Task of Job, which buyer Count
+	// granted for the offer before
+	kindOffer       scheduler.Kind = iota
+	kindGrant                      // to a worker: Task of Job, for Offer
+	kindReply                      // to a buyer: worker From's answer for Offer; Flag: accepted
+	kindKept                       // to a worker: Offer rests
+	kindEnded                      // to a buyer: worker From has run Task of Job, which it granted for the offer before
+	kindBulletin                   // to a buyer: the payload is that of buyer From
+	kindDelegate                   // to a buyer: Count tasks of Job from Task on are granted through it
+	kindReturn                     // to a buyer: there were no offers for them
+	kindRepeatOffer                // a note to a worker
+	kindRepeatGrant                // a note to a buyer
+	kindTell                       // a note to a buyer
+	kindTellAgain                  // a note to a buyer
 )
 
 // Market is the architecture.
@@ -53,22 +54,22 @@ type Market struct {
 	buyers  []buyer
 	workers []worker
 	reserve int32
-	began   bool
 }
 
 type worker struct {
 	auction.Puller
 	home int32 // the buyer it sends offers to
 	down bool  // it does not answer
-	gone bool  // the buyers know that it is down
 }
 
 // rest is an offer that rests with a buyer.
 type rest struct{ worker, offer int32 }
 
-type pending struct {
-	terms   auction.JobTasks
-	granted auction.TaskGrant
+// grant is a task that a buyer gave to a worker and that has not ended, as far as the buyer knows.
+type grant struct {
+	auction.TaskGrant
+	terms    auction.JobTasks
+	accepted bool // the worker has answered; until then the grant is repeated
 }
 
 type buyer struct {
@@ -76,9 +77,10 @@ type buyer struct {
 	queue   *auction.TaskQueue
 	bids    []auction.Bid // as last received from each buyer; its own at its own index
 	heard   []scheduler.Time
-	resting [2][]rest  // of reserved workers, and of the others
-	believe [2][]int32 // how many offers rest with each buyer, as far as known
-	pending map[uint64]pending
+	resting [2][]rest        // of reserved workers, and of the others
+	believe [2][]int32       // how many offers rest with each buyer, as far as known
+	grants  map[uint64]grant // by offerKey
+	gone    map[int32]bool   // workers that are known to be dead
 
 	lastBid     auction.Bid
 	lastResting [2]int32
@@ -89,14 +91,14 @@ type buyer struct {
 	credit      int64 // earned by offers that rest or leave, spent on bulletins about them
 }
 
-// New makes the market of a fleet; all workers are idle.
+// New makes the market of a fleet. All workers are idle, and their offers rest.
 func New(fleet scheduler.Fleet, rules auction.Rules, buyers int) *Market {
 	buyers = max(1, buyers)
 	m := &Market{rules: rules, workers: make([]worker, fleet.Workers*max(1, fleet.Slots)),
 		reserve: int32(fleet.Reserve * max(1, fleet.Slots))}
 	for i := range buyers {
-		b := buyer{id: int32(i), queue: auction.NewTaskQueue(rules), pending: map[uint64]pending{},
-			lastBid: auction.NoBid(), lastTell: -tellAgain,
+		b := buyer{id: int32(i), queue: auction.NewTaskQueue(rules), grants: map[uint64]grant{},
+			gone: map[int32]bool{}, lastBid: auction.NoBid(), lastTell: -tellAgain,
 			bids: make([]auction.Bid, buyers), heard: make([]scheduler.Time, buyers)}
 		for k := range b.bids {
 			b.bids[k] = auction.NoBid()
@@ -133,18 +135,23 @@ func (m *Market) sideOf(worker int32) int {
 }
 
 func jobTerms(d *scheduler.Env, job int32) auction.JobTasks {
-	j := &d.Jobs[job]
+	j := d.Job(job)
 	return auction.JobTasks{Job: job, Tasks: j.Tasks, Long: j.Long, Submitted: j.Submitted, Estimate: j.Estimate}
+}
+
+// Parties implements scheduler.Strategy: each slot is a worker.
+func (m *Market) Parties() scheduler.Parties {
+	return scheduler.Parties{Workers: len(m.workers), Buyers: len(m.buyers)}
+}
+
+// Entry implements scheduler.Strategy.
+func (m *Market) Entry(j scheduler.Job) scheduler.Party {
+	return scheduler.Party{Role: scheduler.Buyer, ID: j.Buyer}
 }
 
 // Arrive implements scheduler.Strategy.
 func (m *Market) Arrive(d *scheduler.Env, job int32) {
-	if !m.began {
-		m.began = true
-		d.Messages += 2 * int64(len(m.workers)) // the initial offers of all workers
-	}
-	d.Jobs[job].Buyer %= int32(len(m.buyers))
-	b := &m.buyers[d.Jobs[job].Buyer]
+	b := &m.buyers[d.Self.ID]
 	work := jobTerms(d, job)
 	b.queue.Observe(work)
 	work.Next = m.grantRange(d, b, work, 0, work.Tasks)
@@ -163,7 +170,7 @@ func (m *Market) grantRange(d *scheduler.Env, b *buyer, work auction.JobTasks, f
 			continue
 		}
 		for from < end {
-			r, ok := m.takeResting(b, side)
+			r, ok := b.takeResting(side)
 			if !ok {
 				break
 			}
@@ -176,12 +183,12 @@ func (m *Market) grantRange(d *scheduler.Env, b *buyer, work auction.JobTasks, f
 
 // takeResting removes and returns the newest resting offer that is not answered, of a worker that is not known to be
 // gone.
-func (m *Market) takeResting(b *buyer, side int) (rest, bool) {
+func (b *buyer) takeResting(side int) (rest, bool) {
 	for n := len(b.resting[side]); n > 0; n = len(b.resting[side]) {
 		r := b.resting[side][n-1]
 		b.resting[side] = b.resting[side][:n-1]
 		b.credit++
-		if _, twice := b.pending[offerKey(r.worker, r.offer)]; !twice && !m.workers[r.worker].gone {
+		if _, twice := b.grants[offerKey(r.worker, r.offer)]; !twice && !b.gone[r.worker] {
 			return r, true
 		}
 	}
@@ -205,8 +212,8 @@ func (m *Market) delegateTasks(d *scheduler.Env, b *buyer, work auction.JobTasks
 			break
 		}
 		n := min(most, work.Tasks-work.Next)
-		d.Send(scheduler.Msg{Kind: kindDelegate, To: int32(who), From: b.id, Job: work.Job, Task: work.Next, Count: n,
-			Sure: true})
+		d.Send(scheduler.Msg{Kind: kindDelegate, Role: scheduler.Buyer, To: int32(who), From: b.id, Job: work.Job,
+			Task: work.Next, Count: n, Sure: true})
 		work.Next += n
 		if fromReserve := min(n, b.believe[0][who]); !work.Long {
 			b.believe[0][who] -= fromReserve
@@ -219,30 +226,32 @@ func (m *Market) delegateTasks(d *scheduler.Env, b *buyer, work auction.JobTasks
 
 func offerKey(worker, offer int32) uint64 { return uint64(worker)<<32 | uint64(uint32(offer)) }
 
-// sendGrant sends a grant, and remembers it until it is answered.
+// sendGrant sends a grant, and remembers it until the task has ended.
 func (m *Market) sendGrant(d *scheduler.Env, b *buyer, r rest, work auction.JobTasks, task int32) {
 	g := auction.TaskGrant{Buyer: b.id, Offer: r.offer, Job: work.Job, Task: task}
-	b.pending[offerKey(r.worker, r.offer)] = pending{work, g}
+	b.grants[offerKey(r.worker, r.offer)] = grant{g, work, false}
 	msg := scheduler.Msg{Kind: kindGrant, To: r.worker, From: b.id, Job: work.Job, Offer: r.offer, Task: task}
 	d.Send(msg)
-	msg.Kind, msg.To, msg.From = kindRepeatGrant, b.id, r.worker
+	msg.Kind, msg.From = kindRepeatGrant, r.worker
 	d.Note(firstTry, msg)
 }
 
 // Ended implements scheduler.Strategy: the worker offers itself to the buyer whose task it ran.
-func (m *Market) Ended(d *scheduler.Env, w, _, _ int32) {
-	wk := &m.workers[w]
+func (m *Market) Ended(d *scheduler.Env, _, _ int32) {
+	wk := &m.workers[d.Self.ID]
 	wk.home = wk.Current().Buyer
-	m.sendOffer(d, w)
+	m.sendOffer(d, d.Self.ID)
 }
 
 func (m *Market) sendOffer(d *scheduler.Env, w int32) {
 	wk := &m.workers[w]
 	ran := wk.Current()
 	n := wk.Free()
-	d.Send(scheduler.Msg{Kind: kindOffer, To: wk.home, From: w, Offer: n, Job: ran.Job, Task: ran.Task,
-		Done: ran.Offer > 0})
-	d.Note(firstTry, scheduler.Msg{Kind: kindRepeatOffer, To: w, Offer: n})
+	msg := scheduler.Msg{Kind: kindOffer, Role: scheduler.Buyer, To: wk.home, From: w, Offer: n, Job: ran.Job,
+		Task: ran.Task, Count: ran.Buyer, Done: ran.Offer > 0}
+	d.Send(msg)
+	msg.Kind = kindRepeatOffer
+	d.Note(firstTry, msg)
 }
 
 // Deliver implements scheduler.Strategy.
@@ -258,6 +267,8 @@ func (m *Market) Deliver(d *scheduler.Env, msg scheduler.Msg) {
 		if wk := &m.workers[msg.To]; !wk.down {
 			wk.Acknowledge(msg.Offer)
 		}
+	case kindEnded:
+		m.buyers[msg.To].recordEnd(msg)
 	case kindBulletin:
 		m.takeBulletin(d, &m.buyers[msg.To], msg)
 	case kindDelegate:
@@ -287,15 +298,18 @@ func (m *Market) Deliver(d *scheduler.Env, msg scheduler.Msg) {
 
 // takeOffer uses an offer for the best bid that b knows.
 func (m *Market) takeOffer(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
-	if m.workers[msg.From].gone {
+	if b.gone[msg.From] {
 		return
 	}
-	if last := offerKey(msg.From, msg.Offer-1); msg.Done {
-		if p := b.pending[last]; p.granted.Job == msg.Job && p.granted.Task == msg.Task {
-			delete(b.pending, last) // it has run b's granted task, although its reply was lost
-		}
+	switch {
+	case msg.Done && msg.Count == b.id:
+		b.recordEnd(msg)
+	case msg.Done: // the offer that told its buyer was lost
+		ended := msg
+		ended.Kind, ended.To, ended.Sure = kindEnded, msg.Count, true
+		d.Send(ended)
 	}
-	if _, twice := b.pending[offerKey(msg.From, msg.Offer)]; twice {
+	if _, twice := b.grants[offerKey(msg.From, msg.Offer)]; twice {
 		return // the grant is on its way, and is repeated until answered
 	}
 	r, reserved := rest{msg.From, msg.Offer}, m.sideOf(msg.From) == 0
@@ -319,13 +333,23 @@ func (m *Market) takeOffer(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
 		work, task, _ := b.queue.Take(order)
 		m.sendGrant(d, b, r, work, task)
 	default:
-		msg.To = int32(who)
-		msg.Done = false
+		msg.To, msg.Job, msg.Task, msg.Count, msg.Done = int32(who), 0, 0, 0, false
 		msg.Hops++
 		msg.Sure = true
 		d.Send(msg)
 	}
 	m.announceLoss(d, b)
+}
+
+// isOf reports whether a message is about the task that was granted. An offer that arrives late can be granted twice.
+func (g *grant) isOf(msg scheduler.Msg) bool { return g.Job == msg.Job && g.Task == msg.Task }
+
+// recordEnd forgets a grant when the worker's next offer says that it has run the task.
+func (b *buyer) recordEnd(msg scheduler.Msg) {
+	last := offerKey(msg.From, msg.Offer-1)
+	if g, ok := b.grants[last]; ok && g.isOf(msg) {
+		delete(b.grants, last)
+	}
 }
 
 // answerGrant returns a worker's answer to a grant.
@@ -336,21 +360,24 @@ func (m *Market) answerGrant(d *scheduler.Env, msg scheduler.Msg) {
 	}
 	reply := wk.Answer(auction.TaskGrant{Buyer: msg.From, Offer: msg.Offer, Job: msg.Job, Task: msg.Task})
 	if reply == auction.Accept {
-		d.Run(msg.To, msg.Job, msg.Task, 0)
+		d.Run(msg.Job, msg.Task)
 	}
-	d.Send(scheduler.Msg{Kind: kindReply, To: msg.From, From: msg.To, Offer: msg.Offer, Flag: reply != auction.Refuse})
+	d.Send(scheduler.Msg{Kind: kindReply, Role: scheduler.Buyer, To: msg.From, From: msg.To, Offer: msg.Offer,
+		Job: msg.Job, Task: msg.Task, Flag: reply != auction.Refuse})
 }
 
 func (m *Market) takeReply(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
 	k := offerKey(msg.From, msg.Offer)
-	p, ok := b.pending[k]
-	if !ok {
-		return
-	}
-	delete(b.pending, k)
-	if !msg.Flag {
+	g, ok := b.grants[k]
+	switch {
+	case !ok || !g.isOf(msg):
+	case msg.Flag:
+		g.accepted = true
+		b.grants[k] = g
+	case !g.accepted:
+		delete(b.grants, k)
 		d.Conflicts++
-		b.queue.Return(p.terms, p.granted.Task)
+		b.queue.Return(g.terms, g.Task)
 		m.settleWork(d, b)
 	}
 }
@@ -360,8 +387,8 @@ func (m *Market) takeDelegated(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
 	end := msg.Task + msg.Count
 	next := m.grantRange(d, b, jobTerms(d, msg.Job), msg.Task, end)
 	if next < end {
-		d.Send(scheduler.Msg{Kind: kindReturn, To: msg.From, From: b.id, Job: msg.Job, Task: next, Count: end - next,
-			Sure: true})
+		d.Send(scheduler.Msg{Kind: kindReturn, Role: scheduler.Buyer, To: msg.From, From: b.id, Job: msg.Job,
+			Task: next, Count: end - next, Sure: true})
 	}
 	m.announceLoss(d, b)
 }
@@ -375,7 +402,7 @@ func (m *Market) settleWork(d *scheduler.Env, b *buyer) {
 			if !ok {
 				break
 			}
-			r, ok := m.takeResting(b, side)
+			r, ok := b.takeResting(side)
 			if !ok {
 				break
 			}
@@ -392,18 +419,19 @@ func (m *Market) repeatOffer(d *scheduler.Env, msg scheduler.Msg) {
 		return
 	}
 	wk.home = d.RNG.Int32N(int32(len(m.buyers))) // its buyer may be the one that is down
-	d.Send(scheduler.Msg{Kind: kindOffer, To: wk.home, From: msg.To, Offer: msg.Offer})
+	offer := msg
+	offer.Kind, offer.Note, offer.Role, offer.To, offer.Hops = kindOffer, false, scheduler.Buyer, wk.home, 0
+	d.Send(offer)
 	msg.Hops++
 	d.Note(min(firstTry<<min(msg.Hops, 8), lastTry), msg)
 }
 
 func (m *Market) repeatGrant(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
-	p, ok := b.pending[offerKey(msg.From, msg.Offer)]
-	if !ok {
+	g, ok := b.grants[offerKey(msg.From, msg.Offer)]
+	if !ok || g.accepted {
 		return
 	}
-	d.Send(scheduler.Msg{Kind: kindGrant, To: msg.From, From: b.id, Job: p.granted.Job, Offer: msg.Offer,
-		Task: p.granted.Task})
+	d.Send(scheduler.Msg{Kind: kindGrant, To: msg.From, From: b.id, Job: g.Job, Offer: msg.Offer, Task: g.Task})
 	msg.Hops = min(msg.Hops+1, 8)
 	d.Note(min(firstTry<<msg.Hops, lastTry), msg)
 }

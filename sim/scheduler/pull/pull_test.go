@@ -3,6 +3,7 @@ package pull_test
 import (
 	"fmt"
 	"io"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -41,6 +42,12 @@ func drawJobs(t *rapid.T) (list []trace.Job) {
 	return list
 }
 
+func market(fleet scheduler.Fleet, buyers int) func() (scheduler.Strategy, error) {
+	return func() (scheduler.Strategy, error) {
+		return pull.New(fleet, auction.DefaultRules(fleet.Workers), buyers), nil
+	}
+}
+
 // TestEveryJobEndsDespiteLossAndDeaths: under any loss of messages and any deaths that leave a worker for each class, every
 // task of every job ends exactly once (the slot model panics at a second time).
 func TestEveryJobEndsDespiteLossAndDeaths(t *testing.T) {
@@ -64,8 +71,8 @@ func TestEveryJobEndsDespiteLossAndDeaths(t *testing.T) {
 		list := drawJobs(t)
 		ended := 0
 		opt.Each = func(slots.Result) { ended++ }
-		m := pull.New(scheduler.Fleet{Workers: workers, Reserve: reserve}, auction.DefaultRules(workers), buyers)
-		tot, err := slots.Run(m, workers, &jobs{list}, opt)
+		build := market(scheduler.Fleet{Workers: workers, Reserve: reserve}, buyers)
+		tot, err := slots.Run(build, &jobs{list}, opt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,11 +82,15 @@ func TestEveryJobEndsDespiteLossAndDeaths(t *testing.T) {
 	})
 }
 
+// oneJob is a trace of one job, of tasks of two seconds.
+func oneJob(tasks int) *jobs {
+	return &jobs{[]trace.Job{{Submit: 1, Mean: 2, Durations: slices.Repeat([]float64{2}, tasks)}}}
+}
+
 // TestIdleMarketStartsAJobAfterOneMessage: work that arrives where offers rest waits for one message and no more.
 func TestIdleMarketStartsAJobAfterOneMessage(t *testing.T) {
 	var took ticks.Time
-	m := pull.New(scheduler.Fleet{Workers: 4}, auction.DefaultRules(4), 1)
-	_, err := slots.Run(m, 4, &jobs{[]trace.Job{{Submit: 1, Mean: 2, Durations: []float64{2, 2, 2, 2}}}},
+	_, err := slots.Run(market(scheduler.Fleet{Workers: 4}, 1), oneJob(4),
 		slots.Options{Buyers: 1, Each: func(r slots.Result) { took = r.Ended - r.Submitted }})
 	if err != nil || took != 2*ticks.Second+ticks.Millisecond/2 {
 		t.Fatalf("took %d µs, %v", took, err)
@@ -89,8 +100,7 @@ func TestIdleMarketStartsAJobAfterOneMessage(t *testing.T) {
 // TestIdleOffersOfOtherBuyersAreFound: a buyer without resting offers reaches the workers of the others, in two messages.
 func TestIdleOffersOfOtherBuyersAreFound(t *testing.T) {
 	var took ticks.Time
-	m := pull.New(scheduler.Fleet{Workers: 8}, auction.DefaultRules(8), 4)
-	_, err := slots.Run(m, 8, &jobs{[]trace.Job{{Submit: 1, Mean: 2, Durations: []float64{2, 2, 2, 2, 2, 2, 2, 2}}}},
+	_, err := slots.Run(market(scheduler.Fleet{Workers: 8}, 4), oneJob(8),
 		slots.Options{Buyers: 4, Each: func(r slots.Result) { took = r.Ended - r.Submitted }})
 	if err != nil || took != 2*ticks.Second+ticks.Millisecond {
 		t.Fatalf("took %d µs, %v", took, err)

@@ -4,12 +4,14 @@
 // master learns of them at its own next heartbeat and only then has its task started (section 3.4). A container holds
 // its slot meanwhile: that is the price of heartbeats, and short tasks pay it in full. The container of the master
 // itself, and preemption, are left out.
+//
+// The center is the resource manager, each worker is a node's manager, and each buyer is a queue with the masters of its
+// jobs. Heartbeats that change nothing are no messages here: everybody knows their phases, so the resource manager notes
+// itself for the moment at which one that it needs would come, of an idle worker or of a master. A worker sends a
+// heartbeat only if containers have ended since its last.
 package yarn
 
-import (
-	"github.com/soukhq/souk/sim/scheduler"
-	"github.com/soukhq/souk/sim/scheduler/central"
-)
+import "github.com/soukhq/souk/sim/scheduler"
 
 // Options are YARN's parameters.
 type Options struct {
@@ -17,33 +19,66 @@ type Options struct {
 	Queues int            // users, between whom the manager is fair; 10 when 0
 }
 
-// YARN is the architecture.
+// YARN is the architecture. The masters have no state: container n of a job is for its task n.
 type YARN struct {
-	opt   Options
-	nodes []node
-	users []user
-	idle  int   // nodes waiting for demand
-	want  int64 // containers requested and not yet given
+	opt     Options
+	nodes   []node
+	manager manager
 }
 
+// node is a node's own state.
 type node struct {
-	free  int32 // free slots, as the manager knows
-	ended int32 // freed slots, as only the node knows
-	beats bool  // a heartbeat with an effect is scheduled
-	idle  bool
+	released []int32 // the queues of the containers that have ended since its last heartbeat
+	beats    bool    // its next heartbeat is noted
 }
 
-type user struct {
-	jobs central.Backlog // with demand, by arrival
-	has  int64           // containers in use
+// manager is the resource manager's state.
+type manager struct {
+	nodes  []view
+	queues []queue
+	idle   int   // nodes with idle set
+	want   int64 // containers requested and not yet given
+}
+
+// view is what the manager knows of a node.
+type view struct {
+	free  int32 // slots
+	beats bool  // the manager has noted the node's next heartbeat
+	idle  bool  // it has free slots that no demand has come for, and waits for some
+}
+
+type queue struct {
+	jobs []request // with demand, by arrival
+	has  int64     // containers in use
+}
+
+// request is what a job's master has asked for.
+type request struct {
+	job        int32
+	next, want int32 // containers 0 to next-1 of want have been given
 }
 
 const (
-	kindAsk   scheduler.Kind = iota // the manager learns of Job
-	kindBeat                        // node To's heartbeat is at the manager
-	kindFetch                       // the master of Job learns of its container on node To
-	kindStart                       // task N of Job is at node To
+	kindHeartbeat scheduler.Kind = iota // note: a node's heartbeat is due
+	kindBeat                            // the manager learns of released slots of node From
+	kindIdle                            // note: a heartbeat of node From that reports nothing is at the manager
+	kindAsk                             // the manager learns that the master of Job wants Count containers
+	kindFetch                           // note: the heartbeat of Job's master fetches container Task on From
+	kindContainer                       // the master of Job learns of its container Task on node From
+	kindStart                           // task Task of Job is at the node
 )
+
+// released is the queues of the containers that have ended on a node, one entry for each.
+type released []int32
+
+// Number implements scheduler.Payload.
+func (r released) Number() int32 {
+	n := int32(0)
+	for _, q := range r {
+		n = 31*n + q + 1
+	}
+	return n
+}
 
 // New makes YARN for a fleet.
 func New(fleet scheduler.Fleet, opt Options) *YARN {
@@ -53,11 +88,22 @@ func New(fleet scheduler.Fleet, opt Options) *YARN {
 	if opt.Queues == 0 {
 		opt.Queues = 10
 	}
-	y := &YARN{opt: opt, nodes: make([]node, fleet.Workers), users: make([]user, opt.Queues), idle: fleet.Workers}
-	for i := range y.nodes {
-		y.nodes[i] = node{free: int32(max(1, fleet.Slots)), idle: true}
+	y := &YARN{opt: opt, nodes: make([]node, fleet.Workers), manager: manager{nodes: make([]view, fleet.Workers),
+		queues: make([]queue, opt.Queues), idle: fleet.Workers}}
+	for i := range y.manager.nodes {
+		y.manager.nodes[i] = view{free: int32(max(1, fleet.Slots)), idle: true}
 	}
 	return y
+}
+
+// Parties implements scheduler.Strategy.
+func (y *YARN) Parties() scheduler.Parties {
+	return scheduler.Parties{Workers: len(y.nodes), Buyers: y.opt.Queues, Centers: 1}
+}
+
+// Entry implements scheduler.Strategy: the job's master is at its queue.
+func (y *YARN) Entry(j scheduler.Job) scheduler.Party {
+	return scheduler.Party{Role: scheduler.Buyer, ID: j.Buyer}
 }
 
 // untilHeartbeat returns how long until the next heartbeat with phase phase of of.
@@ -68,94 +114,104 @@ func (y *YARN) untilHeartbeat(now scheduler.Time, phase, of int) scheduler.Time 
 
 // Arrive implements scheduler.Strategy: the master asks for all its containers.
 func (y *YARN) Arrive(d *scheduler.Env, job int32) {
-	d.Jobs[job].Buyer %= int32(len(y.users))
-	d.Send(scheduler.Msg{Kind: kindAsk, Job: job})
+	d.Send(scheduler.Msg{Kind: kindAsk, Role: scheduler.Center, From: d.Self.ID, Job: job, Count: d.Job(job).Tasks})
 }
 
 // Deliver implements scheduler.Strategy.
 func (y *YARN) Deliver(d *scheduler.Env, m scheduler.Msg) {
-	j := &d.Jobs[m.Job]
 	switch m.Kind {
-	case kindAsk:
-		y.users[j.Buyer].jobs.Add(m.Job, j.Submitted)
-		y.want += int64(j.Left())
-		y.wakeIdleNodes(d)
-	case kindBeat:
+	case kindHeartbeat:
 		n := &y.nodes[m.To]
-		n.free, n.ended, n.beats = n.free+n.ended, 0, false
-		d.Messages += 2
-		y.giveSlots(d, m.To)
+		d.Send(scheduler.Msg{Kind: kindBeat, Role: scheduler.Center, From: m.To, Count: int32(len(n.released)),
+			Payload: released(n.released)})
+		n.released, n.beats = nil, false
+	case kindBeat:
+		y.manager.nodes[m.From].free += m.Count
+		for _, q := range m.Payload.(released) {
+			y.manager.queues[q].has--
+		}
+		y.giveSlots(d, m.From)
+	case kindIdle:
+		y.manager.nodes[m.From].beats = false
+		y.giveSlots(d, m.From)
+	case kindAsk:
+		q := &y.manager.queues[m.From]
+		q.jobs = append(q.jobs, request{job: m.Job, want: m.Count})
+		y.manager.want += int64(m.Count)
+		y.wakeIdleNodes(d)
 	case kindFetch:
-		d.Messages += 2
-		d.Send(scheduler.Msg{Kind: kindStart, To: m.To, Job: m.Job, Task: m.Task})
+		d.Send(scheduler.Msg{Kind: kindContainer, Role: scheduler.Buyer, To: d.Job(m.Job).Buyer, From: m.From,
+			Job: m.Job, Task: m.Task})
+	case kindContainer:
+		d.Send(scheduler.Msg{Kind: kindStart, Role: scheduler.Worker, To: m.From, From: m.To, Job: m.Job, Task: m.Task})
 	case kindStart:
-		d.Run(m.To, m.Job, m.Task, 0)
+		d.Run(m.Job, m.Task)
 	}
 }
 
-// wakeIdleNodes schedules the heartbeats of idle nodes again, as many as the demand needs, the earliest first.
+// wakeIdleNodes notes the heartbeats of idle nodes again, as many as the demand needs, the earliest first.
 func (y *YARN) wakeIdleNodes(d *scheduler.Env) {
-	count := len(y.nodes)
+	m := &y.manager
+	count := len(m.nodes)
 	first := int((d.Now%y.opt.Beat)*scheduler.Time(count)/y.opt.Beat) + 1
 	awake := int64(0)
-	for k := 0; k < count && y.idle > 0 && awake < y.want; k++ {
+	for k := 0; k < count && m.idle > 0 && awake < m.want; k++ {
 		w := (first + k) % count
-		if n := &y.nodes[w]; n.idle {
-			n.idle = false
-			y.idle--
-			awake += int64(n.free)
-			y.handleHeartbeat(d, int32(w))
+		n := &m.nodes[w]
+		if !n.idle {
+			continue
+		}
+		n.idle = false
+		m.idle--
+		awake += int64(n.free)
+		if !n.beats {
+			n.beats = true
+			d.Note(y.untilHeartbeat(d.Now, w, count)+d.Delay, scheduler.Msg{Kind: kindIdle, From: int32(w)})
 		}
 	}
 }
 
-func (y *YARN) handleHeartbeat(d *scheduler.Env, w int32) {
-	if n := &y.nodes[w]; !n.beats {
-		n.beats = true
-		d.Note(y.untilHeartbeat(d.Now, int(w), len(y.nodes))+d.Delay, scheduler.Msg{Kind: kindBeat, To: w})
-	}
-}
-
-// giveSlots distributes a node's free slots.
+// giveSlots distributes a node's free slots at its heartbeat. Each master fetches its container at its own.
 func (y *YARN) giveSlots(d *scheduler.Env, w int32) {
-	n := &y.nodes[w]
-	for ; n.free > 0 && y.want > 0; n.free-- {
-		u := y.poorestUser()
-		job := u.jobs.Job()
-		j := &d.Jobs[job]
-		u.has++
-		y.want--
-		d.Note(y.untilHeartbeat(d.Now, int(job)%997, 997)+d.Delay, scheduler.Msg{Kind: kindFetch, To: w, Job: job,
-			Task: j.Next})
-		if j.Next++; j.Left() == 0 {
-			u.jobs.Drop()
+	m := &y.manager
+	n := &m.nodes[w]
+	for ; n.free > 0 && m.want > 0; n.free-- {
+		q := m.poorestQueue()
+		r := &q.jobs[0]
+		d.Note(y.untilHeartbeat(d.Now, int(r.job)%997, 997), scheduler.Msg{Kind: kindFetch, From: w, Job: r.job,
+			Task: r.next})
+		q.has++
+		m.want--
+		if r.next++; r.next == r.want {
+			q.jobs = q.jobs[1:]
 		}
 	}
-	if n.free > 0 && !n.idle {
+	if idle := n.free > 0; idle && !n.idle {
 		n.idle = true
-		y.idle++
+		m.idle++
+	} else if !idle && n.idle {
+		n.idle = false
+		m.idle--
 	}
 }
 
-// poorestUser returns the user with demand and fewest containers.
-func (y *YARN) poorestUser() *user {
-	var least *user
-	for i := range y.users {
-		if u := &y.users[i]; u.jobs.Len() > 0 && (least == nil || u.has < least.has) {
-			least = u
+// poorestQueue returns the queue with demand and fewest containers.
+func (m *manager) poorestQueue() *queue {
+	var least *queue
+	for i := range m.queues {
+		if q := &m.queues[i]; len(q.jobs) > 0 && (least == nil || q.has < least.has) {
+			least = q
 		}
 	}
 	return least
 }
 
 // Ended implements scheduler.Strategy: the manager learns of it with the node's next heartbeat.
-func (y *YARN) Ended(d *scheduler.Env, w, job, _ int32) {
-	y.users[d.Jobs[job].Buyer].has--
-	n := &y.nodes[w]
-	n.ended++
-	if n.idle {
-		n.idle = false
-		y.idle--
+func (y *YARN) Ended(d *scheduler.Env, job, _ int32) {
+	n := &y.nodes[d.Self.ID]
+	n.released = append(n.released, d.Job(job).Buyer)
+	if !n.beats {
+		n.beats = true
+		d.Note(y.untilHeartbeat(d.Now, int(d.Self.ID), len(y.nodes)), scheduler.Msg{Kind: kindHeartbeat})
 	}
-	y.handleHeartbeat(d, w)
 }
