@@ -37,7 +37,7 @@ type simFlags struct {
 	task                          time.Duration
 	beside, bound, load           float64
 	kinds                         int
-	noBounds, frontier            bool
+	noBounds, frontier, apart     bool
 }
 
 const simLong = `Run a trace of jobs through scheduling architectures in simulated time.
@@ -156,12 +156,18 @@ func (o *simFlags) register(cmd *cobra.Command, seeds int) {
 	f.Float64Var(&o.beside, "slow-down", 0,
 		"how much longer a task takes for each task that runs beside it on its worker when it begins: 0.1 is 10 "+
 			"percent")
+	f.BoolVar(&o.apart, "apart", false,
+		"give each worker, buyer and center a scheduler of its own, which knows only what messages said; "+
+			"the results are the same")
 	f.IntVar(&o.kinds, "kinds", 0, "kinds of workers, for jobs with constraints (sparrow)")
 	f.Float64Var(&o.bound, "constrained", 0.2,
 		"share of the jobs that can run on workers of one kind only, with --kinds")
 	f.Float64Var(&o.load, "load", 1, "times as many jobs in the same time: 2 halves the times between arrivals")
 	f.BoolVar(&o.noBounds, "no-bounds", false, "leave out the bounds A, B and C")
 }
+
+// maxApart bounds the slots of a run with --apart, whose memory grows with their square.
+const maxApart = 2000
 
 // check refuses invalid flags, and fills in defaults.
 func (o *simFlags) check() (sim.Setup, sim.Opener, trace.Info, error) {
@@ -171,6 +177,7 @@ func (o *simFlags) check() (sim.Setup, sim.Opener, trace.Info, error) {
 			Seed:  o.seed,
 			Error: o.wrong,
 			Loss:  o.loss,
+			Apart: o.apart,
 			Delay: ticks.Time(o.delay * float64(ticks.Millisecond)),
 		}}
 	for k := range o.think {
@@ -196,6 +203,9 @@ func (o *simFlags) check() (sim.Setup, sim.Opener, trace.Info, error) {
 		return s, nil, info, cli.Usagef("--workers is %d; give the number of workers, from 1 to %d", o.workers, 1<<22)
 	case o.slots < 1 || o.slots > 1024 || o.seeds < 1 || o.seeds > 10_000:
 		return s, nil, info, cli.Usagef("--slots is from 1 to 1024 and --seeds from 1 to 10000")
+	case o.apart && o.workers*o.slots > maxApart:
+		return s, nil, info, cli.Usagef("--apart is for up to %d slots, and --workers times --slots is %d", maxApart,
+			o.workers*o.slots)
 	case o.compat != "" && o.compat != "eagle-sim":
 		return s, nil, info, cli.Usagef("--compat knows eagle-sim, not %q", o.compat)
 	case o.wrong < 0 || o.wrong > 1 || o.loss < 0 || o.loss > 0.9 || o.delay < 0 || o.delay > 1e6 || o.reserve > 100 ||
