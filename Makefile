@@ -31,7 +31,7 @@ dist:
 
 # Packages that start no goroutine, and whose tests compute for long: the race detector would find nothing there and take
 # six times as long, so it is left out for them (and for them alone; a test of the root sees to it that they start none).
-ALONE = . core/rollout sim sim/... core/lifecycle core/decision sim/scheduler/mincost
+ALONE = . core/rollout sim sim/... core/lifecycle core/decision core/scheduler/mincost
 alone = $(shell $(GO) list $(addprefix ./,$(ALONE)))
 
 # Scripts run souk as users do, hundreds of times, and with the race detector each start of it costs as much as what it

@@ -333,7 +333,7 @@ func callOf(x ast.Expr) string {
 func TestExportedNamesAndDocsUseGlossaryWords(t *testing.T) {
 	banned := []string{"node ", " nodes", "lease of capacity"}
 	for _, s := range sources(t) {
-		if s.test || strings.HasPrefix(s.pkg, "cmd") || s.pkg == "node" || s.pkg == "sim/scheduler/mincost" {
+		if s.test || strings.HasPrefix(s.pkg, "cmd") || s.pkg == "node" || s.pkg == "core/scheduler/mincost" {
 			// a graph has nodes
 			continue
 		}

@@ -77,7 +77,7 @@ const resultsFoot = `## Where ours differ from the peers', and why
 * Sparrow's long p99 on Google is nine jobs that wait wherever chance put them. With 20 seeds ours is between 56,274 and 98,567 s,
   and 86,237, which is the peer's to the second, with three of them. The peer's own simulator, run on 10,000 workers with six
   other seeds, gave 57,699 to 83,327 s and 70,442 on average, 2 % from ours: here, too, its published run is the outlier.
-* Apollo, YARN and HTCondor are written from their papers (packages below sim/scheduler/) and heed no reserve for short jobs, as
+* Apollo, YARN and HTCondor are written from their papers (packages below core/scheduler/) and heed no reserve for short jobs, as
   those do not. Apollo divides its tokens equally among the jobs that are open, which comes near to sharing the processor.
   Each of its ten schedulers sees its own placements at once and those of others with the next publication, so they herd: where
   they shared one matrix, which takes no messages into account, the mean on Yahoo at 4,000 workers was 12 % less.
@@ -105,7 +105,7 @@ own best task, or sends the offer on to the buyer whose bid is better. Buyers te
 change, not for each task. Offers that nobody has work for rest with one buyer. Bids are by least remaining estimated
 work. Once a job's time would be five and a half times a usual long task, or when one of its tasks is four and a half times one,
 long jobs go by age instead, if what waits is less than all workers do in the time of one of its tasks; jobs that need few
-workers go before it. See packages auction and sim/scheduler/pull, and docs/decisions/0004 for what else
+workers go before it. See packages auction and core/scheduler/pull, and docs/decisions/0004 for what else
 was tried. Its properties (every job ends under loss of messages and death of workers, each task ends once when no worker
 dies) are tested with random fleets, jobs and faults.
 `

@@ -3,9 +3,9 @@ package sim
 import (
 	"syscall"
 
+	"github.com/soukhq/souk/core/scheduler"
+	"github.com/soukhq/souk/core/scheduler/pull"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/sim/scheduler"
-	"github.com/soukhq/souk/sim/scheduler/pull"
 	"github.com/soukhq/souk/sim/slots"
 	"github.com/soukhq/souk/sim/ticks"
 	"github.com/soukhq/souk/sim/trace"

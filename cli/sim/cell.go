@@ -10,11 +10,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/core/scheduler/mincost"
+	"github.com/soukhq/souk/core/scheduler/omega"
 	cellsim "github.com/soukhq/souk/sim/cell"
 	"github.com/soukhq/souk/sim/cellresults"
 	"github.com/soukhq/souk/sim/openb"
-	"github.com/soukhq/souk/sim/scheduler/mincost"
-	"github.com/soukhq/souk/sim/scheduler/omega"
 	"github.com/soukhq/souk/sim/ticks"
 	"github.com/soukhq/souk/sim/trace"
 	"github.com/soukhq/souk/store/decisionlog"

@@ -3,8 +3,8 @@ package cell
 import (
 	"math"
 
+	"github.com/soukhq/souk/core/scheduler/omega"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/sim/scheduler/omega"
 	"github.com/soukhq/souk/sim/trace"
 )
 

@@ -1,7 +1,7 @@
 package cell
 
 import (
-	"github.com/soukhq/souk/sim/scheduler/omega"
+	"github.com/soukhq/souk/core/scheduler/omega"
 	"github.com/soukhq/souk/sim/ticks"
 )
 

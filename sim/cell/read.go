@@ -7,8 +7,8 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/soukhq/souk/core/scheduler/omega"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/sim/scheduler/omega"
 	"github.com/soukhq/souk/sim/ticks"
 )
 

@@ -6,8 +6,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/soukhq/souk/core/scheduler/omega"
 	"github.com/soukhq/souk/sim/cell"
-	"github.com/soukhq/souk/sim/scheduler/omega"
 	"github.com/soukhq/souk/sim/ticks"
 	"github.com/soukhq/souk/sim/trace/tracetest"
 )

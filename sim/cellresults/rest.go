@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/soukhq/souk/core/placement/fgd"
+	"github.com/soukhq/souk/core/scheduler/mincost"
 	"github.com/soukhq/souk/sim/openb"
-	"github.com/soukhq/souk/sim/scheduler/mincost"
 )
 
 // Lists reads the workers and tasks of an openb evaluation.

@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/soukhq/souk/core/scheduler/omega"
 	"github.com/soukhq/souk/sim/cell"
-	"github.com/soukhq/souk/sim/scheduler/omega"
 	"github.com/soukhq/souk/sim/ticks"
 	"github.com/soukhq/souk/sim/trace"
 )

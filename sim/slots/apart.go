@@ -1,6 +1,6 @@
 package slots
 
-import "github.com/soukhq/souk/sim/scheduler"
+import "github.com/soukhq/souk/core/scheduler"
 
 // apart is a Strategy in which each party has an instance of its own. The instance gets the steps of that party only,
 // and is told of the jobs in its messages. Whatever a party knew without a message makes such a run differ from the

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/soukhq/souk/sim/scheduler"
+	"github.com/soukhq/souk/core/scheduler"
 	"github.com/soukhq/souk/sim/slots"
 	"github.com/soukhq/souk/sim/trace"
 )

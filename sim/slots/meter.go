@@ -1,7 +1,7 @@
 package slots
 
 import (
-	"github.com/soukhq/souk/sim/scheduler"
+	"github.com/soukhq/souk/core/scheduler"
 	"github.com/soukhq/souk/sim/ticks"
 )
 

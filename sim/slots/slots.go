@@ -10,9 +10,9 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/soukhq/souk/core/scheduler"
+	"github.com/soukhq/souk/core/scheduler/flow"
 	"github.com/soukhq/souk/fault"
-	"github.com/soukhq/souk/sim/scheduler"
-	"github.com/soukhq/souk/sim/scheduler/flow"
 	"github.com/soukhq/souk/sim/ticks"
 	"github.com/soukhq/souk/sim/trace"
 )
