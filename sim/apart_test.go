@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/soukhq/souk/core/scheduler"
 	"github.com/soukhq/souk/sim"
 	"github.com/soukhq/souk/sim/slots"
 	"github.com/soukhq/souk/sim/ticks"
@@ -50,7 +51,8 @@ func drawRun(name string, seed uint64) (sim.Opener, sim.Setup) {
 	s := sim.Setup{Scheduler: name, Workers: 4 + rng.IntN(20), Slots: 1 + rng.IntN(3),
 		Reserve: float64(rng.IntN(2) * 30), Compat: rng.IntN(3) == 0,
 		Options: slots.Options{Seed: seed, Cutoff: []float64{30, 200}[rng.IntN(2)],
-			Error: float64(rng.IntN(2)) / 2, Buyers: 1 + rng.IntN(4), Beside: float64(rng.IntN(2)) / 10}}
+			Error: float64(rng.IntN(2)) / 2, Buyers: 1 + rng.IntN(4),
+			Slowing: scheduler.Slowing{Beside: float64(rng.IntN(2)) / 10, Uneven: float64(rng.IntN(2))}}}
 	if rng.IntN(2) == 0 {
 		s.Think = [2]slots.Think{{PerTask: 100}, {PerJob: 1000}}
 	}

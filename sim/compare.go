@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/soukhq/souk/core/scheduler"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/sim/slots"
 	"github.com/soukhq/souk/sim/ticks"
@@ -15,6 +16,8 @@ import (
 const (
 	codeHash  fault.Code = "hash"  // the text is no hash
 	codeSeeds fault.Code = "seeds" // the number of seeds is out of range
+
+	codeUnfinished fault.Code = "unfinished" // a scheduler left jobs unfinished
 )
 
 // Summary is one scheduler's results over all seeds: means, and half the widths of their 95 % intervals.
@@ -190,7 +193,7 @@ type Bounds struct {
 // Yardsticks computes the bounds for a trace and a fleet.
 func Yardsticks(open Opener, s Setup) (Bounds, error) {
 	s.Delay, s.Sight, s.Error, s.Loss, s.Deaths = -1, true, 0, 0, nil
-	s.Think, s.Beside, s.Kinds = [2]slots.Think{}, 0, 0
+	s.Think, s.Slowing, s.Kinds = [2]slots.Think{}, scheduler.Slowing{}, 0
 	s.Scheduler = "sjf"
 	var short, long []float64
 	s.Each = func(r slots.Result) {

@@ -14,9 +14,11 @@ import (
 	"github.com/soukhq/souk/core/scheduler/firmament"
 	"github.com/soukhq/souk/core/scheduler/flow"
 	"github.com/soukhq/souk/core/scheduler/hawk"
+	"github.com/soukhq/souk/core/scheduler/mercury"
 	"github.com/soukhq/souk/core/scheduler/pigeon"
 	"github.com/soukhq/souk/core/scheduler/pull"
 	"github.com/soukhq/souk/core/scheduler/sparrow"
+	"github.com/soukhq/souk/core/scheduler/tarcil"
 	"github.com/soukhq/souk/core/scheduler/yarn"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/sim/slots"
@@ -98,6 +100,10 @@ func allArchitectures() []architecture {
 			withoutError(func(f scheduler.Fleet, _ bool, n int) *pigeon.Pigeon {
 				return pigeon.New(f, pigeon.Options{Group: n})
 			})},
+		{"tarcil", "workers sampled for a task at most", []int{8, 32, 128}, atBuyers, false,
+			withoutError(func(f scheduler.Fleet, _ bool, n int) *tarcil.Tarcil {
+				return tarcil.New(f, tarcil.Options{Most: n})
+			})},
 		{"apollo", "seconds between two publications of the waits", []int{1, 10, 60}, atBuyers, false,
 			withoutError(func(f scheduler.Fleet, _ bool, n int) *apollo.Apollo {
 				return apollo.New(f, apollo.Options{Publish: secondsToTime(n)})
@@ -105,6 +111,10 @@ func allArchitectures() []architecture {
 		{"yarn", "seconds between two heartbeats", nil, atBuyers, false,
 			withoutError(func(f scheduler.Fleet, _ bool, n int) *yarn.YARN {
 				return yarn.New(f, yarn.Options{Beat: secondsToTime(n)})
+			})},
+		{"mercury", "seconds between two heartbeats", nil, longInOne, false,
+			withoutError(func(f scheduler.Fleet, _ bool, n int) *mercury.Mercury {
+				return mercury.New(f, mercury.Options{Beat: secondsToTime(n)})
 			})},
 		{"condor", "seconds between two cycles", nil, atBuyers, false,
 			withoutError(func(f scheduler.Fleet, _ bool, n int) *condor.Condor {
@@ -139,17 +149,6 @@ func Schedulers() []string {
 		names = append(names, a.name)
 	}
 	return names
-}
-
-// Params returns what N means in NAME:N, by name.
-func Params() map[string]string {
-	out := map[string]string{}
-	for _, a := range allArchitectures() {
-		if a.param != "" {
-			out[a.name] = a.param
-		}
-	}
-	return out
 }
 
 // Frontier expands names with the values of their parameters, to show the effect of more messages.

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/soukhq/souk/core/scheduler"
 	"github.com/soukhq/souk/sim"
 	"github.com/soukhq/souk/sim/slots"
 	"github.com/soukhq/souk/sim/ticks"
@@ -78,7 +79,7 @@ func TestApolloQueuesAtTheLeastWait(t *testing.T) {
 // TestFlowModelsAvoidInterference: with tasks that slow each other down, load-spreading keeps them apart where there is
 // room; a queue that fills worker after worker does not.
 func TestFlowModelsAvoidInterference(t *testing.T) {
-	s := sim.Setup{Workers: 4, Slots: 4, Options: slots.Options{Beside: 0.5}}
+	s := sim.Setup{Workers: 4, Slots: 4, Options: slots.Options{Slowing: scheduler.Slowing{Beside: 0.5}}}
 	text := "0 1 100 100\n1 1 100 100\n2 1 100 100\n3 1 100 100\n"
 	for name, want := range map[string]float64{"firmament": 103, "coco": 103, "fifo": 253} {
 		s.Scheduler = name
@@ -119,6 +120,14 @@ func TestConstrainedJobsRunOnlyWhereAllowed(t *testing.T) {
 	if _, err := sim.Run(trace.NewTR("x", strings.NewReader("0 1 1 1\n")), s); err == nil ||
 		!strings.Contains(err.Error(), "does not know of constraints") {
 		t.Errorf("%v", err)
+	}
+}
+
+func TestEverySchedulerNamesItsPaper(t *testing.T) {
+	for _, a := range sim.Abouts() {
+		if a.Paper == "" {
+			t.Errorf("%s names no paper", a.Name)
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/core/scheduler"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/sim"
 	"github.com/soukhq/souk/sim/slots"
@@ -25,7 +26,7 @@ func report(t testing.TB) []byte {
 	var rows []sim.Summary
 	for _, name := range sim.Schedulers() {
 		s, err := sim.Each(generated("cloudera", 60, 80), sim.Setup{Scheduler: name, Workers: 20, Slots: 4, Reserve: 10,
-			Options: slots.Options{Cutoff: 200, Error: 0.2, Beside: 0.1,
+			Options: slots.Options{Cutoff: 200, Error: 0.2, Slowing: scheduler.Slowing{Beside: 0.1, Uneven: 0.5},
 				Think: [2]slots.Think{{PerTask: 10}, {PerJob: 1000}}}}, 2, nil)
 		if err != nil {
 			t.Fatal(err)

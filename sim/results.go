@@ -28,6 +28,10 @@ func Results(w io.Writer, dir string, seeds int, version string, tell func(strin
 	if err := r.writeChain(); err != nil {
 		return err
 	}
+	fmt.Fprintln(r.out)
+	if err := r.writeHeadlines(); err != nil {
+		return err
+	}
 	if err := r.writeRigid(); err != nil {
 		return err
 	}

@@ -54,7 +54,7 @@ func Run(src trace.Source, s Setup) (Row, error) {
 		s.Buyers = pull.Buyers
 	}
 	fleet := scheduler.Fleet{Workers: s.Workers, Slots: max(1, s.Slots), Buyers: s.Buyers,
-		Reserve: int(s.Reserve * float64(s.Workers) / 100), Kinds: s.Kinds}
+		Reserve: int(s.Reserve * float64(s.Workers) / 100), Kinds: s.Kinds, Slowing: s.Slowing}
 	a, n, err := lookUp(s.Scheduler)
 	if err != nil {
 		return Row{}, err

@@ -197,22 +197,17 @@ func cmdSimSchedulers(c *cli.Env) *cobra.Command {
 		Example: "  souk sim schedulers",
 	}
 	cmd.RunE = func(*cobra.Command, []string) error {
-		type row struct {
-			Name   string `json:"name"`
-			Number string `json:"number,omitempty"`
-		}
-		var list []row
+		list := sim.Abouts()
 		var rows [][]cli.Cell
-		params := sim.Params()
-		for _, n := range sim.Schedulers() {
-			list = append(list, row{n, params[n]})
-			rows = append(rows, cli.Cells(n, params[n]))
+		for _, a := range list {
+			rows = append(rows, cli.Cells(a.Name, a.Number, a.Paper, a.Not))
 		}
 		if c.JSON {
 			c.JSONLine(c.Out, map[string]any{"schedulers": list})
 			return nil
 		}
-		c.Table([]cli.Column{cli.Keep("NAME").Cut(8), cli.Keep("N IN NAME:N IS").Cut(12)}, rows)
+		c.Table([]cli.Column{cli.Keep("NAME"), cli.Keep("N IN NAME:N IS").Cut(12), cli.Keep("PAPER").Cut(20),
+			cli.Keep("LEFT OUT").Cut(12)}, rows)
 		return nil
 	}
 	return cmd

@@ -35,7 +35,7 @@ type simFlags struct {
 	loss, warmup                  float64
 	think                         [2]time.Duration
 	task                          time.Duration
-	beside, bound, load           float64
+	beside, uneven, bound, load   float64
 	kinds                         int
 	noBounds, frontier, apart     bool
 }
@@ -156,6 +156,8 @@ func (o *simFlags) register(cmd *cobra.Command, seeds int) {
 	f.Float64Var(&o.beside, "slow-down", 0,
 		"how much longer a task takes for each task that runs beside it on its worker when it begins: 0.1 is 10 "+
 			"percent")
+	f.Float64Var(&o.uneven, "uneven", 0,
+		"how much longer a task takes on the worker whose hardware suits its job least: 1 is up to twice as long")
 	f.BoolVar(&o.apart, "apart", false,
 		"give each worker, buyer and center a scheduler of its own, which knows only what messages said; "+
 			"the results are the same")
@@ -184,18 +186,18 @@ func (o *simFlags) check() (sim.Setup, sim.Opener, trace.Info, error) {
 		s.Think[k] = slots.Think{PerJob: ticks.Time(o.think[k].Microseconds()),
 			PerTask: ticks.Time(o.task.Microseconds())}
 	}
-	if s.Beside = o.beside; o.kinds > 0 {
+	if s.Beside, s.Uneven = o.beside, o.uneven; o.kinds > 0 {
 		s.Kinds, s.Bound = o.kinds, o.bound
 	}
 	switch {
-	case o.think[0] < 0 || o.think[1] < 0 || o.task < 0 || o.beside < 0 || o.beside > 10 || o.kinds < 0 ||
+	case o.think[0] < 0 || o.think[1] < 0 || o.task < 0 || o.beside < 0 || o.beside > 10 || o.uneven < 0 ||
+		o.uneven > 100 || o.kinds < 0 ||
 		o.kinds > o.workers || o.bound < 0 || o.bound > 1 ||
 		!(o.load > 0 && o.load <= 1000):
 		return s, nil, info, cli.Usagef(
-			"--think-short, --think-long and --think-task are 0 or more, --slow-down is from 0 to 10, --kinds from " +
-				"0 to the " +
-				"number " +
-				"of workers, --constrained from 0 to 1, --load above 0 and up to 1000",
+			"--think-short, --think-long and --think-task are 0 or more, --slow-down is from 0 to 10, --uneven " +
+				"from 0 to 100, --kinds from 0 to the number of workers, --constrained from 0 to 1, " +
+				"--load above 0 and up to 1000",
 		)
 	case o.trace == "":
 		return s, nil, info, cli.Usagef("a trace is missing; give --trace FILE or --trace gen:sparrow:0.8")

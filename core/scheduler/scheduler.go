@@ -181,6 +181,30 @@ type Fleet struct {
 	Reserve int // the first Reserve workers run only tasks of short jobs
 	Kinds   int // number of kinds of workers, for jobs with constraints; 0: none
 	Buyers  int // 1 when 0
+	Slowing     // as profiles of the jobs would tell it
+}
+
+// Slowing is what makes a task take longer on one worker than on another. The zero Slowing does not.
+type Slowing struct {
+	Beside float64 // how much longer for each task that runs beside it when it begins; Firmament simulates 0.1
+	// how much longer where the worker's hardware suits the job least. How well it does is drawn for each job and
+	// worker, from 0 to 1 and uniformly, as Tarcil's analysis has it
+	Uneven float64
+}
+
+// Factor returns how many times as long as at its best a task of a job takes on a worker with beside other tasks.
+func (s Slowing) Factor(job, worker int32, beside int) float64 {
+	f := 1 + s.Beside*float64(beside)
+	if s.Uneven > 0 {
+		h := uint64(uint32(job))<<32 | uint64(uint32(worker))
+		for range 2 { // the finalizer of SplitMix64
+			h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
+			h = (h ^ h>>27) * 0x94d049bb133111eb
+			h ^= h >> 31
+		}
+		f *= 1 + s.Uneven*float64(h>>11)/(1<<53)
+	}
+	return f
 }
 
 // Mortal is a Strategy that handles the death of workers.

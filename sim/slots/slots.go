@@ -11,7 +11,6 @@ import (
 	"slices"
 
 	"github.com/soukhq/souk/core/scheduler"
-	"github.com/soukhq/souk/core/scheduler/flow"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/sim/ticks"
 	"github.com/soukhq/souk/sim/trace"
@@ -35,9 +34,8 @@ type Options struct {
 	Buyers int      // number of buyers' clients, who are as many buyers unless the Strategy has fewer; 0: 1
 	Apart  bool     // each party has an instance of the Strategy of its own, and knows what it was told: see apart
 	Think  [2]Think // the decision time for a short job and for a long one
-	// how much longer a task takes for each task running on its machine when it starts; Firmament simulates 0.1
-	Beside float64
-	Shared int // with Beside: how many successive workers are slots of one machine; 0: 1
+	scheduler.Slowing
+	Shared int // with Slowing: how many successive workers are slots of one machine; 0: 1
 	Kinds  int // number of kinds of workers, for constraints; 0: none
 	// with Kinds: the share of jobs that can run on workers of only one kind
 	Bound  float64
@@ -118,7 +116,7 @@ type runner struct {
 	mortal scheduler.Mortal
 	party  scheduler.Parties
 	minds  map[int32]ticks.Time // with Think: when each decider is free
-	beside []int32              // with Beside: tasks by machine
+	beside []int32              // with Slowing: tasks by machine
 	meter  meter
 	tot    Totals
 }
@@ -162,7 +160,7 @@ func Run(build func() (scheduler.Strategy, error), src trace.Source, opt Options
 	if len(opt.Deaths) > 0 {
 		r.runs = make([]running, r.party.Workers)
 	}
-	if opt.Beside > 0 {
+	if opt.Slowing != (scheduler.Slowing{}) {
 		r.opt.Shared = max(1, opt.Shared)
 		r.beside = make([]int32, r.party.Workers/r.opt.Shared+1)
 	}
@@ -331,8 +329,9 @@ func (r *runner) beginTask(o *scheduler.Out) {
 		d = -1 - d // it has ended before, without anyone learning of it
 	}
 	if r.beside != nil {
-		on := &r.beside[int(w)/r.opt.Shared]
-		d = ticks.Time(float64(d) * flow.Interference(r.opt.Beside, int(*on)))
+		machine := int(w) / r.opt.Shared
+		on := &r.beside[machine]
+		d = ticks.Time(float64(d) * r.opt.Factor(o.Msg.Job, int32(machine), int(*on)))
 		*on++
 	}
 	r.tot.Busy += d

@@ -53,10 +53,6 @@ func CoCo(c Class, running [4]int, slots int) int64 {
 	return int64(math.Round(float64(sum) * math.Exp(float64(n)/float64(slots))))
 }
 
-// Interference returns the factor on a task's run time in simulation, from the number of tasks beside it when it
-// starts, and the slow-down by each: a tenth in Firmament's own simulator.
-func Interference(each float64, beside int) float64 { return 1 + each*float64(beside) }
-
 // Factors of Quincy's costs.
 const (
 	waitFactor = 0.5 // of a second of waiting

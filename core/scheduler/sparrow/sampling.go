@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/soukhq/souk/core/scheduler"
+	"github.com/soukhq/souk/core/scheduler/probing"
 )
 
 // Sampling places each task at once, into workers' queues.
@@ -69,7 +70,7 @@ func NewSampling(fleet scheduler.Fleet, mode Mode) *Sampling {
 		s.workers[i].free = int32(max(1, fleet.Slots))
 	}
 	for i := range s.buyers {
-		s.buyers[i] = sampler{buyer{draws: map[int32]draws{}}, map[int32]*samples{}}
+		s.buyers[i] = sampler{buyer{draws: map[int32]probing.Draws{}}, map[int32]*samples{}}
 	}
 	return s
 }
@@ -89,12 +90,12 @@ func (s *Sampling) Arrive(d *scheduler.Env, job int32) {
 	b, tasks := &s.buyers[d.Self.ID], int(d.Job(job).Tasks)
 	from := b.workersOf(s.fleet, 0)
 	if s.mode == Random {
-		for i, w := range from.drawWorkers(d, tasks) {
+		for i, w := range from.Draw(d, tasks) {
 			placeTask(d, w, job, i)
 		}
 		return
 	}
-	drawn := slices.Clone(from.drawWorkers(d, s.ratio*tasks))
+	drawn := slices.Clone(from.Draw(d, s.ratio*tasks))
 	b.jobs[job] = &samples{workers: drawn, loads: make([]int32, len(drawn)), missing: len(drawn)}
 	for i, w := range drawn {
 		d.Send(scheduler.Msg{Kind: kindSample, To: w, From: d.Self.ID, Job: job, Task: int32(i)})

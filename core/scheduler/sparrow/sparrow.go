@@ -25,7 +25,7 @@ type Sparrow struct {
 
 type buyer struct {
 	probing.Binder
-	draws map[int32]draws // by the kind of worker; 0: of all workers
+	draws map[int32]probing.Draws // by the kind of worker; 0: of all workers
 }
 
 // New makes Sparrow for a fleet.
@@ -37,7 +37,7 @@ func New(fleet scheduler.Fleet, opt Options) *Sparrow {
 	s.WorkerPool = probing.NewWorkerPool(fleet, s.Entry)
 	for i := range s.buyers {
 		s.buyers[i].Cancel = opt.Cancel
-		s.buyers[i].draws = map[int32]draws{}
+		s.buyers[i].draws = map[int32]probing.Draws{}
 	}
 	return s
 }
@@ -65,13 +65,13 @@ func (s *Sparrow) Arrive(d *scheduler.Env, job int32) {
 		}
 		return
 	}
-	for _, w := range from.drawWorkers(d, n) {
+	for _, w := range from.Draw(d, n) {
 		b.Probe(d, w, job, scheduler.Msg{})
 	}
 }
 
 // workersOf returns the workers of a kind, to draw from; 0: all.
-func (b *buyer) workersOf(fleet scheduler.Fleet, kind int32) draws {
+func (b *buyer) workersOf(fleet scheduler.Fleet, kind int32) probing.Draws {
 	from := b.draws[kind]
 	if from == nil {
 		first, step := 0, 1
@@ -93,25 +93,4 @@ func (s *Sparrow) Deliver(d *scheduler.Env, m scheduler.Msg) {
 	} else {
 		s.WorkerPool.Deliver(d, m)
 	}
-}
-
-// draws draws workers without replacement: a permutation that is shuffled only as far as needed.
-type draws []int32
-
-// drawWorkers returns n different workers; if there are fewer, some repeatedly.
-func (p draws) drawWorkers(d *scheduler.Env, n int) []int32 {
-	if n > len(p) {
-		out := make([]int32, 0, n)
-		for n > 0 {
-			k := min(n, len(p))
-			out = append(out, p.drawWorkers(d, k)...)
-			n -= k
-		}
-		return out
-	}
-	for i := range n {
-		k := i + d.RNG.IntN(len(p)-i)
-		p[i], p[k] = p[k], p[i]
-	}
-	return p[:n]
 }
