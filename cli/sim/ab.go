@@ -18,6 +18,7 @@ import (
 	"github.com/soukhq/souk/core/policy"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/node"
+	"github.com/soukhq/souk/sim"
 	"github.com/soukhq/souk/sim/ab"
 	"github.com/soukhq/souk/store/decisionlog"
 )
@@ -28,13 +29,14 @@ type abFlags struct {
 	dir                 string
 	failIf              []string
 	moves               int
+	jobsFlags
 }
 
 func cmdSimAB(c *cli.Env) *cobra.Command {
 	o := new(abFlags)
 	cmd := &cobra.Command{
 		Use:   "ab",
-		Short: "Replay the decisions of a log with another policy: who would move, who would be refused",
+		Short: "Replay the decisions of a log with another policy, or its jobs with two schedulers",
 		Long: `Replay the decisions that souk recorded, each on the view of its time, with
 the policy in force and with another one: which machines would have been placed elsewhere, which nowhere, and what
 that does to the room that is left, to regions and to neighbours, with 95 % intervals. Each decision is replayed
@@ -47,11 +49,18 @@ A policy is the name of one that is shipped (` + strings.Join(
 that decided counts where souk knows it, and the default where it does not.
 
 The log is a directory or a file of the decision log, or last-DURATION, such as last-24h, for the log of the agent or
-souk dev of this host, or of the one of --dir. Each member of a cluster records the decisions that it makes.`,
+souk dev of this host, or of the one of --dir. Each member of a cluster records the decisions that it makes.
+
+With --jobs: simulate two schedulers of "souk sim schedulers" on the jobs that the cluster has run and still keeps, those
+submitted --since a time, and compare how long the same jobs would have waited and taken. Each task takes one slot for
+as long as it ran; the fleet is the cluster's workers, with as many slots as mean tasks fit in one. A job's slowdown is how many times
+as long it took as its longest task (or 10 s, where that is shorter). The difference is the mean over the jobs, the
+second scheduler's less the first's, with its 95 % interval.`,
 		Example: "  souk sim ab --policy binpack --log last-24h\n  souk sim ab --policy binpack " +
 			"--dir /var/lib/souk\n  souk sim ab --policy mine.toml --against spread " +
 			"--log " +
-			"decisions/ --fail-if 'refused > 0' --fail-if 'headroom < 0.9 * old'",
+			"decisions/ --fail-if 'refused > 0' --fail-if 'headroom < 0.9 * old'\n  souk sim ab --jobs --schedulers " +
+			"market,sparrow --since 168h",
 		Args: cli.Args(0, 0, "no argument"),
 	}
 	f := cmd.Flags()
@@ -63,7 +72,19 @@ souk dev of this host, or of the one of --dir. Each member of a cluster records 
 	f.StringArrayVar(&o.failIf, "fail-if", nil,
 		"exit with 1 if this holds, as 'moved > 0.1', 'refused > 0' or 'headroom < 0.9 * old'; repeatable")
 	f.IntVar(&o.moves, "moves", 20, "how many moves to print")
+	f.BoolVar(&o.jobs, "jobs", false, "simulate two schedulers on the cluster's own jobs")
+	f.StringSliceVar(&o.schedulers, "schedulers", []string{"market", "sparrow"}, "with --jobs: the two schedulers")
+	completeWith(cmd, "schedulers", sim.Schedulers()...)
+	f.StringVar(&o.since, "since", "24h", "with --jobs: jobs submitted since a time, or a duration before now")
+	f.IntVar(&o.workers, "workers", 0, "with --jobs: how many workers (default the cluster's that are ready)")
+	f.IntVar(&o.slots, "slots", 0,
+		"with --jobs: slots of each worker (default how many mean tasks fit in the cluster's mean one)")
+	f.Float64Var(&o.delay, "delay", 0.5, "with --jobs: milliseconds that a message takes")
+	f.Uint64Var(&o.seed, "seed", 1, "with --jobs: the seed of what is drawn")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if o.jobs {
+			return abJobs(cmd.Context(), c, &o.jobsFlags)
+		}
 		o.app = c.AppGiven()
 		return simAB(cmd.Context(), c, o)
 	}

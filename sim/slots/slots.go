@@ -58,6 +58,7 @@ type Result struct {
 	Long      bool
 	Tasks     int32
 	Submitted ticks.Time
+	Began     ticks.Time // when its first task began
 	Ended     ticks.Time
 	Longest   ticks.Time // duration of its longest task
 }
@@ -107,6 +108,7 @@ type runner struct {
 	env    scheduler.Env
 	rng    *rand.Rand // the world's randomness: losses, estimate errors; the strategy has its own
 	durs   [][]ticks.Time
+	began  []ticks.Time // when the first task began, by job; -1: none has
 	ended  []int32      // tasks that have ended, by job
 	long   []ticks.Time // longest task, by job
 	life   []uint32     // by worker: odd is dead
@@ -139,8 +141,9 @@ func Run(build func() (scheduler.Strategy, error), src trace.Source, opt Options
 	r := &runner{opt: opt, arch: arch, src: src, last: -1, party: arch.Parties(),
 		rng: rand.New(rand.NewPCG(opt.Seed, 0x77_6f_72_6c_64))}
 	// job 0 stands for none
-	r.durs, r.long, r.ended, r.life = make([][]ticks.Time, 1), make([]ticks.Time, 1), make([]int32, 1),
-		make([]uint32, r.party.Workers)
+	r.durs, r.long, r.began, r.ended = make([][]ticks.Time, 1), make([]ticks.Time, 1), make([]ticks.Time, 1),
+		make([]int32, 1)
+	r.life = make([]uint32, r.party.Workers)
 	r.env = scheduler.Env{RNG: rand.New(rand.NewPCG(opt.Seed, 0x64_65_73_6b)), Delay: opt.Delay,
 		Jobs: make([]scheduler.Job, 1)}
 	var ok bool
@@ -279,7 +282,7 @@ func (r *runner) readJob() error {
 		job.Kind = 1 + r.rng.Int32N(int32(r.opt.Kinds))
 	}
 	r.env.Jobs, r.durs, r.long = append(r.env.Jobs, job), append(r.durs, durs), append(r.long, longest)
-	r.ended = append(r.ended, 0)
+	r.began, r.ended = append(r.began, -1), append(r.ended, 0)
 	r.tot.Jobs++
 	r.tot.Tasks += int64(len(durs))
 	r.heap.Push(at, tick{kind: kindArrive, msg: scheduler.Msg{Job: int32(n)}})
@@ -319,6 +322,9 @@ func (r *runner) drainOuts() {
 func (r *runner) beginTask(o *scheduler.Out) {
 	w := o.Msg.To
 	d := r.durs[o.Msg.Job][o.Msg.Task]
+	if r.began[o.Msg.Job] < 0 {
+		r.began[o.Msg.Job] = r.env.Now
+	}
 	if r.life[w]&1 == 1 {
 		panic("slots: a task was begun on a dead worker")
 	}
@@ -362,8 +368,8 @@ func (r *runner) endTask(m scheduler.Msg) {
 	durs[m.Task] = -1 - durs[m.Task] // ended
 	if r.ended[m.Job]++; r.ended[m.Job] == j.Tasks {
 		if r.opt.Each != nil {
-			r.opt.Each(Result{Job: m.Job, Long: j.Long, Tasks: j.Tasks, Submitted: j.Submitted, Ended: r.env.Now,
-				Longest: r.long[m.Job]})
+			r.opt.Each(Result{Job: m.Job, Long: j.Long, Tasks: j.Tasks, Submitted: j.Submitted, Began: r.began[m.Job],
+				Ended: r.env.Now, Longest: r.long[m.Job]})
 		}
 		if r.runs == nil {
 			r.durs[m.Job] = nil
