@@ -45,14 +45,17 @@ func TestMercuryRunsMoreTasksThanYARN(t *testing.T) {
 	}
 }
 
+func mercuryOf(opt mercury.Options) func(scheduler.Fleet) (scheduler.Strategy, error) {
+	return func(f scheduler.Fleet) (scheduler.Strategy, error) { return mercury.New(f, opt), nil }
+}
+
 // runMercury runs Mercury on a few jobs, and returns when each ended, in seconds, by its place in the trace.
 func runMercury(t *testing.T, text string, fleet scheduler.Fleet, opt mercury.Options, s slots.Options) ([]float64,
 	slots.Totals) {
 	t.Helper()
 	at := map[int32]float64{}
 	s.Each = func(r slots.Result) { at[r.Job] = ticks.Seconds(r.Ended) }
-	tot, err := slots.Run(func() (scheduler.Strategy, error) { return mercury.New(fleet, opt), nil },
-		trace.NewTR("x", strings.NewReader(text)), s)
+	tot, err := slots.Run(mercuryOf(opt), fleet, trace.NewTR("x", strings.NewReader(text)), s)
 	if err != nil || tot.Unfinished > 0 {
 		t.Fatal(err, tot.Unfinished)
 	}
@@ -115,15 +118,13 @@ func TestMercuryWithOnlyGuaranteedContainersIsYARN(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		build := func() (scheduler.Strategy, error) { return yarn.New(fleet, yarn.Options{}), nil }
+		build := func(f scheduler.Fleet) (scheduler.Strategy, error) { return yarn.New(f, yarn.Options{}), nil }
 		if is {
-			build = func() (scheduler.Strategy, error) {
-				return mercury.New(fleet, mercury.Options{Policy: mercury.OnlyGuaranteed}), nil
-			}
+			build = mercuryOf(mercury.Options{Policy: mercury.OnlyGuaranteed})
 		}
 		ends[is] = map[int32]ticks.Time{}
 		each := func(r slots.Result) { ends[is][r.Job] = r.Ended }
-		if _, err := slots.Run(build, src, slots.Options{Buyers: 10, Each: each, Seed: 1}); err != nil {
+		if _, err := slots.Run(build, fleet, src, slots.Options{Buyers: 10, Each: each, Seed: 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -145,7 +146,7 @@ func TestMercuryPartiesKnowOnlyWhatTheyWereTold(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				tot, err := slots.Run(func() (scheduler.Strategy, error) { return mercury.New(fleet, opt), nil }, src,
+				tot, err := slots.Run(mercuryOf(opt), fleet, src,
 					slots.Options{Seed: seed, Cutoff: 100, Error: 0.5, Buyers: fleet.Buyers, Apart: apart})
 				if err != nil || tot.Unfinished > 0 {
 					t.Fatalf("policy %d, seed %d: %v, %d jobs did not end", policy, seed, err, tot.Unfinished)

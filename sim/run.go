@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"math/rand/v2"
 	"syscall"
 
 	"github.com/soukhq/souk/core/scheduler"
@@ -42,6 +43,8 @@ type Row struct {
 	Thought    float64    `json:"decision_seconds"` // of all deciders
 	Fairness   float64    `json:"fairness"`         // Jain's index of the jobs' slow-downs
 	Hash       uint64     `json:"-"`                // of all events
+	Reruns     int64      `json:"-"`                // tasks lost with their worker
+	Twice      int64      `json:"-"`                // tasks that ended twice
 	Load       slots.Load `json:"-"`                // as a share of the slots
 
 	// Runtimes of the jobs, sorted, for plots.
@@ -69,6 +72,7 @@ func Run(src trace.Source, s Setup) (Row, error) {
 	}
 	if s.Shared = 1; a.name == "market" { // the market counts slots as workers
 		s.Shared = fleet.Slots
+		s.Deaths = deathsOfSlots(s.Deaths, int32(fleet.Slots))
 	}
 	var jain fairness
 	row := Row{Scheduler: s.Scheduler, Seed: s.Seed}
@@ -90,8 +94,8 @@ func Run(src trace.Source, s Setup) (Row, error) {
 		}
 	}
 	began := cpuSeconds()
-	build := func() (scheduler.Strategy, error) { return a.make(fleet, s.Compat, n) }
-	tot, err := slots.Run(build, src, s.Options)
+	build := func(fleet scheduler.Fleet) (scheduler.Strategy, error) { return a.make(fleet, s.Compat, n) }
+	tot, err := slots.Run(build, fleet, src, s.Options)
 	if err != nil {
 		return row, err
 	}
@@ -99,6 +103,28 @@ func Run(src trace.Source, s Setup) (Row, error) {
 	row.Fairness = jain.jainIndex()
 	row.fillTotals(tot, s.Workers*max(1, s.Slots))
 	return row, nil
+}
+
+// deathsOfSlots returns the deaths of each slot of workers that die.
+func deathsOfSlots(deaths []slots.Death, each int32) (out []slots.Death) {
+	for _, x := range deaths {
+		for k := range each {
+			out = append(out, slots.Death{Worker: x.Worker*each + k, At: x.At, Back: x.Back})
+		}
+	}
+	return out
+}
+
+// DrawDeaths returns deaths of a share of the workers, all but the last one, each once, at times drawn between two
+// moments and for a minute.
+func DrawDeaths(seed uint64, workers int, share float64, from, until ticks.Time) (out []slots.Death) {
+	rng := rand.New(rand.NewPCG(seed, 0x64_65_61_74_68))
+	for w := range int32(workers - 1) {
+		if at := from + ticks.Time(rng.Float64()*float64(until-from)); rng.Float64() < share {
+			out = append(out, slots.Death{Worker: w, At: at, Back: at + 60*ticks.Second})
+		}
+	}
+	return out
 }
 
 // cpuSeconds returns the processor time that the program has used. The simulator runs on one goroutine; the garbage
@@ -122,7 +148,7 @@ func (r *Row) fillTotals(tot slots.Totals, slotCount int) {
 	r.Makespan = ticks.Seconds(tot.End)
 	tasks := float64(max(1, tot.Tasks))
 	r.Conflicts, r.Idled, r.Thought = float64(tot.Conflicts)/tasks, float64(tot.Idled)/tasks, ticks.Seconds(tot.Thought)
-	r.Hash, r.Load = tot.Hash, tot.Load
+	r.Hash, r.Load, r.Reruns, r.Twice = tot.Hash, tot.Load, tot.Reruns, tot.Twice
 	for i := range r.Load.Busy {
 		r.Load.Busy[i] /= float64(slotCount)
 	}

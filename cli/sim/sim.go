@@ -32,6 +32,7 @@ type simFlags struct {
 	workers, slots, seeds         int
 	seed                          uint64
 	cutoff, reserve, wrong, delay float64
+	deaths                        float64
 	loss, warmup                  float64
 	think                         [2]time.Duration
 	task                          time.Duration
@@ -145,6 +146,8 @@ func (o *simFlags) register(cmd *cobra.Command, seeds int) {
 	f.Float64Var(&o.wrong, "error", 0, "estimates are wrong by up to this share, up or down: 0.5 is 50 percent")
 	f.Float64Var(&o.delay, "delay", 0.5, "milliseconds that a message takes")
 	f.Float64Var(&o.loss, "loss", 0, "share of messages that are lost (market only)")
+	f.Float64Var(&o.deaths, "deaths", 0,
+		"share of the workers that die once while jobs come, each for a minute; what ran there runs again")
 	f.Float64Var(&o.warmup, "warmup", 0, "seconds at the beginning whose jobs do not count")
 	f.StringVar(&o.compat, "compat", "",
 		"eagle-sim: with the quirks of Eagle's simulator (whole seconds, arrivals 10 ms apart, stealing without delay)")
@@ -189,34 +192,8 @@ func (o *simFlags) check() (sim.Setup, sim.Opener, trace.Info, error) {
 	if s.Beside, s.Uneven = o.beside, o.uneven; o.kinds > 0 {
 		s.Kinds, s.Bound = o.kinds, o.bound
 	}
-	switch {
-	case o.think[0] < 0 || o.think[1] < 0 || o.task < 0 || o.beside < 0 || o.beside > 10 || o.uneven < 0 ||
-		o.uneven > 100 || o.kinds < 0 ||
-		o.kinds > o.workers || o.bound < 0 || o.bound > 1 ||
-		!(o.load > 0 && o.load <= 1000):
-		return s, nil, info, cli.Usagef(
-			"--think-short, --think-long and --think-task are 0 or more, --slow-down is from 0 to 10, --uneven " +
-				"from 0 to 100, --kinds from 0 to the number of workers, --constrained from 0 to 1, " +
-				"--load above 0 and up to 1000",
-		)
-	case o.trace == "":
-		return s, nil, info, cli.Usagef("a trace is missing; give --trace FILE or --trace gen:sparrow:0.8")
-	case o.workers < 1 || o.workers > 1<<22:
-		return s, nil, info, cli.Usagef("--workers is %d; give the number of workers, from 1 to %d", o.workers, 1<<22)
-	case o.slots < 1 || o.slots > 1024 || o.seeds < 1 || o.seeds > 10_000:
-		return s, nil, info, cli.Usagef("--slots is from 1 to 1024 and --seeds from 1 to 10000")
-	case o.apart && o.workers*o.slots > maxApart:
-		return s, nil, info, cli.Usagef("--apart is for up to %d slots, and --workers times --slots is %d", maxApart,
-			o.workers*o.slots)
-	case o.compat != "" && o.compat != "eagle-sim":
-		return s, nil, info, cli.Usagef("--compat knows eagle-sim, not %q", o.compat)
-	case o.wrong < 0 || o.wrong > 1 || o.loss < 0 || o.loss > 0.9 || o.delay < 0 || o.delay > 1e6 || o.reserve > 100 ||
-		o.cutoff < 0:
-		return s, nil, info, cli.Usagef(
-			"--error is from 0 to 1, --loss from 0 to 0.9, --delay from 0 to 1000000, --reserve from 0 to 100, " +
-				"--cutoff 0 or " +
-				"more",
-		)
+	if err := o.checkRanges(); err != nil {
+		return s, nil, info, err
 	}
 	if s.Delay == 0 {
 		s.Delay = -1 // none, and not the default
@@ -237,11 +214,50 @@ func (o *simFlags) check() (sim.Setup, sim.Opener, trace.Info, error) {
 	if info.Jobs == 0 {
 		return s, nil, info, fault.New(fault.Invalid, trace.CodeTrace, "%s has no jobs", o.trace)
 	}
+	second := float64(ticks.Second)
+	s.Deaths = sim.DrawDeaths(o.seed, o.workers, o.deaths, ticks.Time(info.First*second),
+		ticks.Time(info.Last*second))
 	s.Cutoff, s.Reserve = info.Cutoff, o.reserve
 	if o.reserve < 0 {
 		s.Reserve = info.Reserve()
 	}
 	return s, open, info, nil
+}
+
+// checkRanges refuses values that are out of range.
+func (o *simFlags) checkRanges() error {
+	switch {
+	case o.think[0] < 0 || o.think[1] < 0 || o.task < 0 || o.beside < 0 || o.beside > 10 || o.uneven < 0 ||
+		o.uneven > 100 || o.kinds < 0 ||
+		o.kinds > o.workers || o.bound < 0 || o.bound > 1 ||
+		!(o.load > 0 && o.load <= 1000):
+		return cli.Usagef(
+			"--think-short, --think-long and --think-task are 0 or more, --slow-down is from 0 to 10, --uneven " +
+				"from 0 to 100, --kinds from 0 to the number of workers, --constrained from 0 to 1, " +
+				"--load above 0 and up to 1000",
+		)
+	case o.trace == "":
+		return cli.Usagef("a trace is missing; give --trace FILE or --trace gen:sparrow:0.8")
+	case o.workers < 1 || o.workers > 1<<22:
+		return cli.Usagef("--workers is %d; give the number of workers, from 1 to %d", o.workers, 1<<22)
+	case o.slots < 1 || o.slots > 1024 || o.seeds < 1 || o.seeds > 10_000:
+		return cli.Usagef("--slots is from 1 to 1024 and --seeds from 1 to 10000")
+	case o.deaths < 0 || o.deaths > 1 || o.deaths > 0 && o.kinds > 0:
+		return cli.Usagef("--deaths is from 0 to 1, and does not go with --kinds")
+	case o.apart && o.workers*o.slots > maxApart:
+		return cli.Usagef("--apart is for up to %d slots, and --workers times --slots is %d", maxApart,
+			o.workers*o.slots)
+	case o.compat != "" && o.compat != "eagle-sim":
+		return cli.Usagef("--compat knows eagle-sim, not %q", o.compat)
+	case o.wrong < 0 || o.wrong > 1 || o.loss < 0 || o.loss > 0.9 || o.delay < 0 || o.delay > 1e6 || o.reserve > 100 ||
+		o.cutoff < 0:
+		return cli.Usagef(
+			"--error is from 0 to 1, --loss from 0 to 0.9, --delay from 0 to 1000000, --reserve from 0 to 100, " +
+				"--cutoff 0 or " +
+				"more",
+		)
+	}
+	return nil
 }
 
 // opener opens a trace from the user's text: a file, or gen:SHAPE:LOAD for a cluster of so many slots.

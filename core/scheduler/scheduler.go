@@ -172,6 +172,8 @@ type Strategy interface {
 	Deliver(d *Env, m Msg)
 	// Ended reports that task n of a job has ended, to its worker.
 	Ended(d *Env, job, n int32)
+	// Freed reports that a slot is free that something else had, to its worker: see Fleet.Busy.
+	Freed(d *Env)
 }
 
 // Fleet is the fleet that a Strategy is built for.
@@ -181,7 +183,17 @@ type Fleet struct {
 	Reserve int // the first Reserve workers run only tasks of short jobs
 	Kinds   int // number of kinds of workers, for jobs with constraints; 0: none
 	Buyers  int // 1 when 0
-	Slowing     // as profiles of the jobs would tell it
+	// something else has all slots at the beginning, and everybody knows that; Freed reports each that becomes free
+	Busy    bool
+	Slowing // as profiles of the jobs would tell it
+}
+
+// FreeSlots returns how many slots of each worker are free at the beginning.
+func (f Fleet) FreeSlots() int32 {
+	if f.Busy {
+		return 0
+	}
+	return int32(max(1, f.Slots))
 }
 
 // Slowing is what makes a task take longer on one worker than on another. The zero Slowing does not.

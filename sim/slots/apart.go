@@ -69,6 +69,9 @@ func (a *apart) Deliver(d *scheduler.Env, m scheduler.Msg) {
 // Ended implements scheduler.Strategy.
 func (a *apart) Ended(d *scheduler.Env, job, n int32) { a.stepOf(d, 0).Ended(d, job, n) }
 
+// Freed implements scheduler.Strategy.
+func (a *apart) Freed(d *scheduler.Env) { a.stepOf(d, 0).Freed(d) }
+
 // Died implements scheduler.Mortal, as its instances do.
 func (a *apart) Died(d *scheduler.Env) { a.mortalOf(d).Died(d) }
 

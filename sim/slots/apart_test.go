@@ -65,6 +65,8 @@ func (s *turns) Deliver(d *scheduler.Env, m scheduler.Msg) {
 
 func (s *turns) Ended(d *scheduler.Env, _, _ int32) { s.runs[d.Self.ID]++ }
 
+func (s *turns) Freed(*scheduler.Env) {}
+
 // TestPartiesApartFindsWhatWasNotTold: a scheduler that keeps to its messages runs the same with an instance for each
 // party; one whose buyer looks at its workers does not, and one that uses a job which no message named is stopped.
 func TestPartiesApartFindsWhatWasNotTold(t *testing.T) {
@@ -76,8 +78,8 @@ func TestPartiesApartFindsWhatWasNotTold(t *testing.T) {
 		}()
 		src := &jobs{{Submit: 1, Mean: 1, Durations: []float64{1, 1}},
 			{Submit: 9, Mean: 1, Durations: []float64{1, 1, 1}}}
-		tot, err := slots.Run(func() (scheduler.Strategy, error) { own := s; return &own, nil }, src,
-			slots.Options{Apart: apart})
+		tot, err := slots.Run(func(scheduler.Fleet) (scheduler.Strategy, error) { own := s; return &own, nil },
+			scheduler.Fleet{Workers: 3}, src, slots.Options{Apart: apart})
 		if err != nil {
 			t.Fatal(err)
 		}

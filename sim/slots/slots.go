@@ -95,14 +95,20 @@ const (
 )
 
 type tick struct {
-	msg  scheduler.Msg
-	kind kind
-	life uint32 // life number of its worker
+	msg    scheduler.Msg
+	kind   kind
+	gen    uint32   // the generation in which it was made
+	life   uint32   // life number of its worker
+	worker int32    // with kindEnd: the fleet's
+	task   [2]int32 // with kindEnd: the trace's job and task
 }
 
 type runner struct {
 	opt    Options
-	arch   scheduler.Strategy
+	build  func(scheduler.Fleet) (scheduler.Strategy, error)
+	fleet  scheduler.Fleet
+	arch   scheduler.Strategy // nil: no worker lives
+	gens   *generations       // nil: the Strategy knows of deaths, or there are none
 	src    trace.Source
 	heap   ticks.Heap[tick]
 	env    scheduler.Env
@@ -110,6 +116,7 @@ type runner struct {
 	durs   [][]ticks.Time
 	began  []ticks.Time // when the first task began, by job; -1: none has
 	ended  []int32      // tasks that have ended, by job
+	place  []int32      // in the trace, by job; 0: it is what waited of another job
 	long   []ticks.Time // longest task, by job
 	life   []uint32     // by worker: odd is dead
 	runs   []running    // by worker, with Deaths only
@@ -125,8 +132,10 @@ type runner struct {
 
 type running struct{ tasks [][2]int32 }
 
-// Run runs a strategy on a trace until no events are left. build makes it, and with opt.Apart one more for each party.
-func Run(build func() (scheduler.Strategy, error), src trace.Source, opt Options) (Totals, error) {
+// Run runs a strategy for a fleet on a trace until no events are left. build makes it, with opt.Apart one more for each
+// party, and anew at each death unless it is Mortal.
+func Run(build func(scheduler.Fleet) (scheduler.Strategy, error), fleet scheduler.Fleet, src trace.Source,
+	opt Options) (Totals, error) {
 	if opt.Delay == 0 {
 		opt.Delay = ticks.Millisecond / 2
 	}
@@ -134,31 +143,16 @@ func Run(build func() (scheduler.Strategy, error), src trace.Source, opt Options
 	if opt.Notice == 0 {
 		opt.Notice = 5 * ticks.Second
 	}
-	arch, err := build()
-	if err != nil {
-		return Totals{}, err
-	}
-	r := &runner{opt: opt, arch: arch, src: src, last: -1, party: arch.Parties(),
+	r := &runner{opt: opt, build: build, fleet: fleet, src: src, last: -1,
 		rng: rand.New(rand.NewPCG(opt.Seed, 0x77_6f_72_6c_64))}
-	// job 0 stands for none
-	r.durs, r.long, r.began, r.ended = make([][]ticks.Time, 1), make([]ticks.Time, 1), make([]ticks.Time, 1),
-		make([]int32, 1)
-	r.life = make([]uint32, r.party.Workers)
-	r.env = scheduler.Env{RNG: rand.New(rand.NewPCG(opt.Seed, 0x64_65_73_6b)), Delay: opt.Delay,
-		Jobs: make([]scheduler.Job, 1)}
-	var ok bool
-	if r.mortal, ok = arch.(scheduler.Mortal); !ok && (len(opt.Deaths) > 0 || opt.Loss > 0) {
-		return r.tot, fault.New(fault.Invalid, CodeScheduler,
-			"this scheduler cannot handle lost messages or the death of a worker; choose market")
+	r.env = scheduler.Env{RNG: rand.New(rand.NewPCG(opt.Seed, 0x64_65_73_6b)), Delay: opt.Delay}
+	r.addJob(scheduler.Job{}, nil, 0) // job 0 stands for none
+	if err := r.makeStrategy(fleet); err != nil {
+		return r.tot, err
 	}
-	if opt.Apart {
-		a, err := setApart(arch, build)
-		if err != nil {
-			return r.tot, err
-		}
-		if r.arch = a; ok {
-			r.mortal = a
-		}
+	r.life = make([]uint32, r.party.Workers)
+	if err := r.checkFaults(); err != nil {
+		return r.tot, err
 	}
 	if len(opt.Deaths) > 0 {
 		r.runs = make([]running, r.party.Workers)
@@ -173,15 +167,33 @@ func Run(build func() (scheduler.Strategy, error), src trace.Source, opt Options
 	if err := r.readJob(); err != nil {
 		return r.tot, err
 	}
-	err = r.runLoop()
+	err := r.runLoop()
 	r.tot.Messages, r.tot.Conflicts, r.tot.Idled = r.env.Messages, r.env.Conflicts, r.env.Idled
 	r.tot.Load = r.meter.loadUntil(r.tot.End)
 	for i := range r.env.Jobs {
-		if r.ended[i] < r.env.Jobs[i].Tasks {
+		if r.place[i] > 0 && r.ended[i] < r.env.Jobs[i].Tasks {
 			r.tot.Unfinished++
 		}
 	}
 	return r.tot, err
+}
+
+// makeStrategy makes the Strategy for a fleet.
+func (r *runner) makeStrategy(fleet scheduler.Fleet) error {
+	build := func() (scheduler.Strategy, error) { return r.build(fleet) }
+	arch, err := build()
+	if err != nil {
+		return err
+	}
+	mortal, isMortal := arch.(scheduler.Mortal)
+	if r.arch, r.mortal, r.party = arch, mortal, arch.Parties(); !r.opt.Apart {
+		return nil
+	}
+	a, err := setApart(arch, build)
+	if r.arch = a; isMortal {
+		r.mortal = a
+	}
+	return err
 }
 
 func (r *runner) runLoop() error {
@@ -205,11 +217,13 @@ func (r *runner) runLoop() error {
 		}
 		switch t.kind {
 		case kindMessage, kindNote:
-			r.env.Self = t.msg.Receiver()
-			r.arch.Deliver(&r.env, t.msg)
+			if !r.isVoid(&t) {
+				r.env.Self = t.msg.Receiver()
+				r.arch.Deliver(&r.env, t.msg)
+			}
 		case kindEnd:
-			if t.life == r.life[t.msg.To] {
-				r.endTask(t.msg)
+			if t.life == r.life[t.worker] {
+				r.endTask(&t)
 			}
 		case kindArrive:
 			if r.opt.Think == [2]Think{} {
@@ -223,7 +237,9 @@ func (r *runner) runLoop() error {
 		case kindDecided:
 			r.submitJob(t.msg.Job)
 		default:
-			r.handleDeaths(t)
+			if err := r.handleDeaths(t); err != nil {
+				return err
+			}
 		}
 		r.drainOuts()
 	}
@@ -231,6 +247,12 @@ func (r *runner) runLoop() error {
 
 // submitJob hands a job to the party that takes it.
 func (r *runner) submitJob(job int32) {
+	if r.gens != nil {
+		r.gens.arrived = append(r.gens.arrived, job)
+	}
+	if r.arch == nil {
+		return // the next generation has it
+	}
 	r.env.Self = r.arch.Entry(r.env.Jobs[job])
 	r.arch.Arrive(&r.env, job)
 }
@@ -244,8 +266,7 @@ func (r *runner) readJob() error {
 	if err != nil {
 		return err
 	}
-	n := len(r.env.Jobs)
-	if n == math.MaxInt32 {
+	if n := len(r.env.Jobs); n == math.MaxInt32 {
 		return fault.New(fault.Exhausted, trace.CodeTrace, "the trace has more than %d jobs; cut it", n)
 	}
 	at, mean := secondsToTicks(in.Submit), in.Mean
@@ -281,12 +302,19 @@ func (r *runner) readJob() error {
 	if r.opt.Kinds > 0 && r.rng.Float64() < r.opt.Bound {
 		job.Kind = 1 + r.rng.Int32N(int32(r.opt.Kinds))
 	}
-	r.env.Jobs, r.durs, r.long = append(r.env.Jobs, job), append(r.durs, durs), append(r.long, longest)
-	r.began, r.ended = append(r.began, -1), append(r.ended, 0)
 	r.tot.Jobs++
 	r.tot.Tasks += int64(len(durs))
-	r.heap.Push(at, tick{kind: kindArrive, msg: scheduler.Msg{Job: int32(n)}})
+	number := r.addJob(job, durs, longest)
+	r.place[number] = int32(r.tot.Jobs)
+	r.heap.Push(at, tick{kind: kindArrive, msg: scheduler.Msg{Job: number}})
 	return nil
+}
+
+// addJob adds a job, and returns its number.
+func (r *runner) addJob(job scheduler.Job, durs []ticks.Time, longest ticks.Time) int32 {
+	r.env.Jobs, r.durs, r.long = append(r.env.Jobs, job), append(r.durs, durs), append(r.long, longest)
+	r.began, r.ended, r.place = append(r.began, -1), append(r.ended, 0), append(r.place, 0)
+	return int32(len(r.env.Jobs) - 1)
 }
 
 func sumTimes(ts []ticks.Time) (total ticks.Time) {
@@ -299,37 +327,40 @@ func sumTimes(ts []ticks.Time) (total ticks.Time) {
 func secondsToTicks(seconds float64) ticks.Time { return ticks.Time(math.Round(seconds * 1e6)) }
 
 func (r *runner) drainOuts() {
-	now := r.env.Now
+	now, gen := r.env.Now, uint32(0)
+	if r.gens != nil {
+		gen = r.gens.now
+	}
 	for i := range r.env.Outs {
 		o := &r.env.Outs[i]
 		switch {
 		case o.Run:
-			r.beginTask(o)
+			r.beginTask(o, gen)
 		case o.Msg.Note:
-			r.heap.Push(now+o.After, tick{kind: kindNote, msg: o.Msg})
+			r.heap.Push(now+o.After, tick{kind: kindNote, msg: o.Msg, gen: gen})
 		case r.opt.Loss > 0 && r.rng.Float64() < r.opt.Loss:
 			if r.tot.Lost++; o.Msg.Sure {
 				r.env.Messages++
-				r.heap.Push(now+resend, tick{kind: kindMessage, msg: o.Msg})
+				r.heap.Push(now+resend, tick{kind: kindMessage, msg: o.Msg, gen: gen})
 			}
 		default:
-			r.heap.Send(now+r.opt.Delay+o.After, tick{kind: kindMessage, msg: o.Msg})
+			r.heap.Send(now+r.opt.Delay+o.After, tick{kind: kindMessage, msg: o.Msg, gen: gen})
 		}
 	}
 	r.env.Outs = r.env.Outs[:0]
 }
 
-func (r *runner) beginTask(o *scheduler.Out) {
-	w := o.Msg.To
-	d := r.durs[o.Msg.Job][o.Msg.Task]
-	if r.began[o.Msg.Job] < 0 {
-		r.began[o.Msg.Job] = r.env.Now
+func (r *runner) beginTask(o *scheduler.Out, gen uint32) {
+	w, task := r.workerOf(o.Msg.To), r.originOf(o.Msg.Job, o.Msg.Task)
+	d := r.durs[task[0]][task[1]]
+	if r.began[task[0]] < 0 {
+		r.began[task[0]] = r.env.Now
 	}
 	if r.life[w]&1 == 1 {
 		panic("slots: a task was begun on a dead worker")
 	}
 	if r.runs != nil {
-		r.runs[w].tasks = append(r.runs[w].tasks, [2]int32{o.Msg.Job, o.Msg.Task})
+		r.runs[w].tasks = append(r.runs[w].tasks, task)
 	}
 	if d < 0 {
 		d = -1 - d // it has ended before, without anyone learning of it
@@ -337,96 +368,59 @@ func (r *runner) beginTask(o *scheduler.Out) {
 	if r.beside != nil {
 		machine := int(w) / r.opt.Shared
 		on := &r.beside[machine]
-		d = ticks.Time(float64(d) * r.opt.Factor(o.Msg.Job, int32(machine), int(*on)))
+		d = ticks.Time(float64(d) * r.opt.Factor(task[0], int32(machine), int(*on)))
 		*on++
 	}
 	r.tot.Busy += d
 	r.meter.changeBusy(r.env.Now, 1)
-	r.heap.Push(r.env.Now+d, tick{kind: kindEnd, msg: o.Msg, life: r.life[w]})
+	r.heap.Push(r.env.Now+d, tick{kind: kindEnd, msg: o.Msg, gen: gen, life: r.life[w], worker: w,
+		task: task})
 }
 
-func (r *runner) endTask(m scheduler.Msg) {
-	r.env.Self = scheduler.Party{Role: scheduler.Worker, ID: m.To}
+func (r *runner) endTask(t *tick) {
+	w, job := t.worker, t.task[0]
 	if r.runs != nil {
-		r.runs[m.To].forgetTask(m.Job, m.Task)
+		r.runs[w].forgetTask(job, t.task[1])
 	}
 	r.meter.changeBusy(r.env.Now, -1)
 	if r.beside != nil {
-		r.beside[int(m.To)/r.opt.Shared]--
+		r.beside[int(w)/r.opt.Shared]--
 	}
-	j := &r.env.Jobs[m.Job]
 	r.tot.End = r.env.Now
-	durs := r.durs[m.Job]
-	if len(durs) == 0 || durs[m.Task] < 0 {
+	defer r.reportEnd(t)
+	durs := r.durs[job]
+	if len(durs) == 0 || durs[t.task[1]] < 0 {
 		if r.runs == nil {
 			panic("slots: a task ended twice")
 		}
 		r.tot.Twice++
-		r.arch.Ended(&r.env, m.Job, m.Task)
 		return
 	}
-	durs[m.Task] = -1 - durs[m.Task] // ended
-	if r.ended[m.Job]++; r.ended[m.Job] == j.Tasks {
-		if r.opt.Each != nil {
-			r.opt.Each(Result{Job: m.Job, Long: j.Long, Tasks: j.Tasks, Submitted: j.Submitted, Began: r.began[m.Job],
-				Ended: r.env.Now, Longest: r.long[m.Job]})
-		}
-		if r.runs == nil {
-			r.durs[m.Job] = nil
-		}
+	durs[t.task[1]] = -1 - durs[t.task[1]] // ended
+	j := &r.env.Jobs[job]
+	if r.ended[job]++; r.ended[job] < j.Tasks {
+		return
 	}
-	r.arch.Ended(&r.env, m.Job, m.Task)
-}
-
-// handleDeaths handles deaths of workers, their detection, and their return.
-func (r *runner) handleDeaths(t tick) {
-	w := t.msg.To
-	switch t.kind {
-	case kindDie:
-		if r.life[w]&1 == 1 {
-			return
-		}
-		r.life[w]++
-		n := len(r.runs[w].tasks)
-		r.meter.changeBusy(r.env.Now, -int64(n))
-		if r.beside != nil {
-			r.beside[int(w)/r.opt.Shared] -= int32(n)
-		}
-		r.heap.Push(r.env.Now+r.opt.Notice, tick{kind: kindDead, msg: t.msg})
-		r.env.Self = scheduler.Party{Role: scheduler.Worker, ID: w}
-		r.mortal.Died(&r.env)
-	case kindDead:
-		r.tot.Reruns += int64(len(r.runs[w].tasks))
-		r.runs[w].tasks = r.runs[w].tasks[:0]
-		r.tellDeciders(func() { r.mortal.Noticed(&r.env, w) })
-		if t.msg.Time > 0 {
-			r.heap.Push(max(t.msg.Time, r.env.Now), tick{kind: kindBack, msg: t.msg})
-		}
-	case kindBack:
-		r.life[w]++
-		r.tellDeciders(func() { r.mortal.Back(&r.env, w) })
-		r.env.Self = scheduler.Party{Role: scheduler.Worker, ID: w}
-		r.mortal.Back(&r.env, w)
+	if r.opt.Each != nil {
+		r.opt.Each(Result{Job: r.place[job], Long: j.Long, Tasks: j.Tasks, Submitted: j.Submitted,
+			Began: r.began[job], Ended: r.env.Now, Longest: r.long[job]})
+	}
+	if r.runs == nil {
+		r.durs[job] = nil
 	}
 }
 
-// tellDeciders has each buyer and center take a step.
-func (r *runner) tellDeciders(step func()) {
-	for id := range int32(r.party.Buyers) {
-		r.env.Self = scheduler.Party{Role: scheduler.Buyer, ID: id}
-		step()
+// reportEnd tells the Strategy that a task has ended, or, if it began in an earlier generation, that its slot is free.
+func (r *runner) reportEnd(t *tick) {
+	if r.gens == nil {
+		r.env.Self = scheduler.Party{Role: scheduler.Worker, ID: t.worker}
+		r.arch.Ended(&r.env, t.msg.Job, t.msg.Task)
+		return
 	}
-	for id := range int32(r.party.Centers) {
-		r.env.Self = scheduler.Party{Role: scheduler.Center, ID: id}
-		step()
-	}
-}
-
-func (x *running) forgetTask(job, n int32) {
-	for i, t := range x.tasks {
-		if t == [2]int32{job, n} {
-			x.tasks = append(x.tasks[:i], x.tasks[i+1:]...)
-			return
-		}
+	r.env.Self = scheduler.Party{Role: scheduler.Worker, ID: r.gens.number[t.worker]}
+	if t.gen == r.gens.now {
+		r.arch.Ended(&r.env, t.msg.Job, t.msg.Task)
+	} else {
+		r.arch.Freed(&r.env)
 	}
 }

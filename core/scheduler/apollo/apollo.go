@@ -30,6 +30,7 @@ type Options struct {
 type Apollo struct {
 	opt     Options
 	slots   int32 // of each worker
+	free    int32 // of these, at the beginning
 	workers []worker
 	buyers  []buyer
 	monitor monitor
@@ -110,10 +111,10 @@ const (
 func New(fleet scheduler.Fleet, opt Options) *Apollo {
 	opt.Publish = cmp.Or(opt.Publish, scheduler.Second)
 	opt.Late = cmp.Or(opt.Late, scheduler.Second)
-	a := &Apollo{opt: opt, slots: int32(max(1, fleet.Slots)), workers: make([]worker, fleet.Workers),
-		buyers: make([]buyer, max(1, fleet.Buyers))}
+	a := &Apollo{opt: opt, slots: int32(max(1, fleet.Slots)), free: fleet.FreeSlots(),
+		workers: make([]worker, fleet.Workers), buyers: make([]buyer, max(1, fleet.Buyers))}
 	for i := range a.workers {
-		a.workers[i].free = a.slots
+		a.workers[i].free = a.free
 	}
 	return a
 }

@@ -51,9 +51,11 @@ type place struct {
 func (a *Apollo) buyerOf(d *scheduler.Env) *buyer {
 	b := &a.buyers[d.Self.ID]
 	if b.matrix == nil {
-		b.jobs, b.matrix, b.idle = map[int32]*job{}, make([]seen, len(a.workers)), int32(len(a.workers))
+		b.jobs, b.matrix = map[int32]*job{}, make([]seen, len(a.workers))
 		for w := range b.matrix {
-			b.matrix[w].free = a.slots
+			if b.matrix[w].free = a.free; a.free > 0 {
+				b.idle++
+			}
 		}
 	}
 	return b

@@ -145,3 +145,10 @@ func (a *Apollo) Ended(d *scheduler.Env, job, n int32) {
 	d.Send(scheduler.Msg{Kind: kindEnded, Role: scheduler.Buyer, To: d.Job(job).Buyer, From: d.Self.ID, Job: job,
 		Task: n})
 }
+
+// Freed implements scheduler.Strategy.
+func (a *Apollo) Freed(d *scheduler.Env) {
+	w := &a.workers[d.Self.ID]
+	w.free++
+	a.serveNext(d, w)
+}

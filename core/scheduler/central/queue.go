@@ -34,7 +34,7 @@ const (
 func NewQueue(fleet scheduler.Fleet, order Order) *Queue {
 	q := &Queue{order: order, workers: fleet.Workers, next: map[int32]int32{}, reserve: int32(fleet.Reserve)}
 	for w := range int32(fleet.Workers) {
-		for range max(1, fleet.Slots) {
+		for range fleet.FreeSlots() {
 			q.idle[q.sideOf(w)] = append(q.idle[q.sideOf(w)], w)
 		}
 	}
@@ -101,7 +101,10 @@ func (q *Queue) Deliver(d *scheduler.Env, m scheduler.Msg) {
 }
 
 // Ended implements scheduler.Strategy.
-func (q *Queue) Ended(d *scheduler.Env, _, _ int32) {
+func (q *Queue) Ended(d *scheduler.Env, _, _ int32) { q.Freed(d) }
+
+// Freed implements scheduler.Strategy.
+func (q *Queue) Freed(d *scheduler.Env) {
 	d.Send(scheduler.Msg{Kind: kindFree, Role: scheduler.Center, From: d.Self.ID})
 }
 

@@ -75,7 +75,7 @@ const (
 	kindAsk                             // an agent is asked how many tasks it has left
 	kindAnswer                          // agent From answers: Count
 	kindMatch                           // an agent learns of an unclaimed slot of worker From
-	kindUnused                          // the negotiator learns that a slot of worker From was not claimed
+	kindUnused                          // the negotiator learns that nobody has claimed a slot of worker From
 	kindClaim                           // task Task of Job is at the worker; with Flag, on a claim that began at Time
 	kindNext                            // an agent learns that From has ended Job's task; its claim began at Time
 	kindRelease                         // a worker learns that the claim that ran Job has no task left
@@ -94,7 +94,7 @@ func New(fleet scheduler.Fleet, opt Options) *Condor {
 		negotiator: negotiator{users: make([]user, opt.Users), last: -opt.Interval, coming: -1}}
 	n := &c.negotiator
 	for w := range int32(fleet.Workers) {
-		for range max(1, fleet.Slots) {
+		for range fleet.FreeSlots() {
 			n.idle = append(n.idle, w)
 		}
 	}
@@ -322,4 +322,9 @@ func (c *Condor) Ended(d *scheduler.Env, job, task int32) {
 	}
 	d.Send(scheduler.Msg{Kind: kindNext, Role: scheduler.Buyer, To: d.Job(job).Buyer, From: d.Self.ID, Job: job,
 		Time: since})
+}
+
+// Freed implements scheduler.Strategy: the negotiator can match the slot.
+func (c *Condor) Freed(d *scheduler.Env) {
+	d.Send(scheduler.Msg{Kind: kindUnused, Role: scheduler.Center, From: d.Self.ID})
 }

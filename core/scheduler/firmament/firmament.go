@@ -45,9 +45,10 @@ type in struct {
 }
 
 const (
-	kindRound scheduler.Kind = iota // a note to the center
-	kindStart                       // to a worker: Task of Job
-	kindFree                        // to the center: a task of Job has ended at worker From
+	kindRound  scheduler.Kind = iota // a note to the center
+	kindStart                        // to a worker: Task of Job
+	kindFree                         // to the center: a task of Job has ended at worker From
+	kindVacant                       // to the center: something else has left a slot of worker From
 )
 
 // extra is how many tasks beyond the free slots a round considers: those that have waited longest. All others cost
@@ -62,12 +63,18 @@ func New(fleet scheduler.Fleet, opt Options) (*Firmament, error) {
 		return nil, err
 	}
 	slots := max(1, fleet.Slots)
-	for range fleet.Workers {
+	free := int(fleet.FreeSlots())
+	for w := range fleet.Workers {
 		if _, err := net.AddWorker(slots); err != nil {
 			return nil, err
 		}
+		for range slots - free {
+			if err := net.Occupy(w); err != nil {
+				return nil, err
+			}
+		}
 	}
-	return &Firmament{opt: opt, net: net, free: fleet.Workers * slots, inside: map[int]in{}, last: -opt.Round,
+	return &Firmament{opt: opt, net: net, free: fleet.Workers * free, inside: map[int]in{}, last: -opt.Round,
 		classes: map[int32]flow.Class{}, workers: fleet.Workers}, nil
 }
 
@@ -121,6 +128,10 @@ func (f *Firmament) Deliver(d *scheduler.Env, m scheduler.Msg) {
 		d.Run(m.Job, m.Task)
 	case kindFree:
 		must(f.net.End(int(m.From), f.classes[m.Job]))
+		f.free++
+		f.askForRound(d)
+	case kindVacant:
+		must(f.net.Vacate(int(m.From)))
 		f.free++
 		f.askForRound(d)
 	}
@@ -195,4 +206,9 @@ func (f *Firmament) drawInput(d *scheduler.Env, k *flow.Task) int64 {
 // Ended implements scheduler.Strategy.
 func (f *Firmament) Ended(d *scheduler.Env, job, _ int32) {
 	d.Send(scheduler.Msg{Kind: kindFree, Role: scheduler.Center, From: d.Self.ID, Job: job})
+}
+
+// Freed implements scheduler.Strategy.
+func (f *Firmament) Freed(d *scheduler.Env) {
+	d.Send(scheduler.Msg{Kind: kindVacant, Role: scheduler.Center, From: d.Self.ID})
 }

@@ -23,6 +23,22 @@ func (n *Network) End(w int, class Class) error {
 	return n.takeSlot(w, -1)
 }
 
+// Occupy takes a slot of a worker for something that is not in the network, until Vacate.
+func (n *Network) Occupy(w int) error {
+	if w < 0 || w >= len(n.workers) || n.workers[w].inUse == n.workers[w].slots {
+		return invalidArgument("No slot is free on a worker %d.", w)
+	}
+	return n.takeSlot(w, 1)
+}
+
+// Vacate frees a slot that Occupy took.
+func (n *Network) Vacate(w int) error {
+	if w < 0 || w >= len(n.workers) || n.workers[w].inUse == 0 {
+		return invalidArgument("No slot is in use on a worker %d.", w)
+	}
+	return n.takeSlot(w, -1)
+}
+
 // countBeside adds by to the number of a class's tasks on a worker.
 func (n *Network) countBeside(w int, class Class, by int) {
 	n.workers[w].running[class] += by

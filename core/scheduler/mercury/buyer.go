@@ -46,7 +46,7 @@ func (m *Mercury) buyerOf(d *scheduler.Env) *buyer {
 	if b.nodes == nil {
 		b.nodes = make([]seen, len(m.nodes))
 		for i := range b.nodes {
-			b.nodes[i].free = m.slots
+			b.nodes[i].free = m.free
 		}
 	}
 	return b

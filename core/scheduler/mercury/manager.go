@@ -26,8 +26,8 @@ type view struct {
 	shed   bool  // it was told to give up tasks, and has reported nothing since
 }
 
-// openSlots returns the number of slots without guaranteed containers.
-func (v *view) openSlots(slots int32) int32 { return slots - v.given }
+// openSlots returns the number of slots without guaranteed containers or anything else but queueable tasks.
+func (v *view) openSlots(slots int32) int32 { return slots - v.given - v.others }
 
 // freeSlots returns the number of slots without any container.
 func (v *view) freeSlots(slots int32) int32 { return max(0, v.openSlots(slots)-v.queueables) }

@@ -67,6 +67,7 @@ type Options struct {
 type Mercury struct {
 	opt     Options
 	slots   int32 // of each node
+	free    int32 // of these, at the beginning
 	nodes   []node
 	buyers  []buyer
 	manager manager
@@ -95,6 +96,7 @@ type load struct {
 	since      scheduler.Time // sum of their start times
 	busy, free int32          // slots; neither: those that are held
 	queueables int32          // slots that run queueable tasks
+	others     int32          // slots that something else has
 	length     int32          // of the queue
 }
 
@@ -117,7 +119,8 @@ type report struct {
 
 // Number implements scheduler.Payload.
 func (r *report) Number() int32 {
-	n := 31*(31*(31*(31*r.busy+r.free)+r.queueables)+r.length) + int32(r.work+r.last) + int32(r.runs+r.since)
+	n := 31*(31*(31*(31*(31*r.busy+r.free)+r.queueables)+r.others)+r.length) + int32(r.work+r.last) +
+		int32(r.runs+r.since)
 	for _, q := range r.released {
 		n = 31*n + q + 1
 	}
@@ -144,15 +147,20 @@ func New(fleet scheduler.Fleet, opt Options) *Mercury {
 	opt.MaxQueue = cmp.Or(opt.MaxQueue, 15)
 	opt.Deviations = cmp.Or(opt.Deviations, 1)
 	opt.Bypasses = cmp.Or(opt.Bypasses, 5)
-	m := &Mercury{opt: opt, slots: int32(max(1, fleet.Slots)), nodes: make([]node, fleet.Workers),
-		buyers: make([]buyer, max(1, fleet.Buyers))}
+	m := &Mercury{opt: opt, slots: int32(max(1, fleet.Slots)), free: fleet.FreeSlots(),
+		nodes: make([]node, fleet.Workers), buyers: make([]buyer, max(1, fleet.Buyers))}
 	for i := range m.nodes {
-		m.nodes[i].free = m.slots
+		m.nodes[i].free, m.nodes[i].others = m.free, m.slots-m.free
 	}
-	m.manager = manager{nodes: make([]view, fleet.Workers), queues: make([]queue, len(m.buyers)), asleep: fleet.Workers,
-		free: int64(fleet.Workers) * int64(m.slots)}
+	m.manager = manager{nodes: make([]view, fleet.Workers), queues: make([]queue, len(m.buyers)),
+		free: int64(fleet.Workers) * int64(m.free)}
 	for i := range m.manager.nodes {
-		m.manager.nodes[i] = view{load: load{free: m.slots}, asleep: true}
+		v := &m.manager.nodes[i]
+		v.free, v.others = m.free, m.slots-m.free
+		if m.free > 0 {
+			v.asleep = true
+			m.manager.asleep++
+		}
 	}
 	return m
 }

@@ -124,6 +124,15 @@ func (m *Mercury) Ended(d *scheduler.Env, job, id int32) {
 	m.noteHeartbeat(d, n)
 }
 
+// Freed implements scheduler.Strategy.
+func (m *Mercury) Freed(d *scheduler.Env) {
+	n := &m.nodes[d.Self.ID]
+	n.free++
+	n.others--
+	m.serveNext(d, n)
+	m.noteHeartbeat(d, n)
+}
+
 // shedTasks gives up the queue's last tasks, but at most most, as long as the last would wait longer than bound, and
 // reports whether there were any. What a task itself takes does not count, or else a task of more than bound would
 // find no place.

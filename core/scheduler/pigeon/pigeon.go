@@ -58,7 +58,7 @@ func New(fleet scheduler.Fleet, opt Options) *Pigeon {
 	for w := range fleet.Workers {
 		g := w % groups
 		p.group[w], p.special[w] = int32(g), w < fleet.Reserve
-		for range max(1, fleet.Slots) {
+		for range fleet.FreeSlots() {
 			p.masters[g].restWorker(int32(w), p.special[w])
 		}
 	}
@@ -150,7 +150,10 @@ func (p *Pigeon) workerFreed(d *scheduler.Env, m *master, worker int32) {
 }
 
 // Ended implements scheduler.Strategy.
-func (p *Pigeon) Ended(d *scheduler.Env, _, _ int32) {
+func (p *Pigeon) Ended(d *scheduler.Env, _, _ int32) { p.Freed(d) }
+
+// Freed implements scheduler.Strategy.
+func (p *Pigeon) Freed(d *scheduler.Env) {
 	w := d.Self.ID
 	d.Send(scheduler.Msg{Kind: kindFree, Role: scheduler.Center, To: p.group[w], From: w})
 }

@@ -70,7 +70,7 @@ type WorkerPool struct {
 func NewWorkerPool(fleet scheduler.Fleet, of func(scheduler.Job) scheduler.Party) *WorkerPool {
 	f := &WorkerPool{Workers: make([]Worker, fleet.Workers), Of: of}
 	for i := range f.Workers {
-		f.Workers[i].Free = int32(max(1, fleet.Slots))
+		f.Workers[i].Free = fleet.FreeSlots()
 	}
 	return f
 }
@@ -92,7 +92,7 @@ func (f *WorkerPool) Deliver(d *scheduler.Env, m scheduler.Msg) {
 		}
 	case KindNone:
 		w.setLeft(d, w.find(m.Offer), 0)
-		f.Freed(d, m.To, m.Job)
+		f.freeSlot(d, m.To, m.Job)
 	case KindLeft:
 		w.setLeft(d, slices.IndexFunc(w.Queue, func(p Probe) bool { return p.Job == m.Job }), m.Count)
 	}
@@ -111,13 +111,16 @@ func (f *WorkerPool) Add(d *scheduler.Env, worker int32, p Probe) {
 }
 
 // Ended frees the slot of a task that has ended.
-func (f *WorkerPool) Ended(d *scheduler.Env, job, _ int32) { f.Freed(d, d.Self.ID, job) }
+func (f *WorkerPool) Ended(d *scheduler.Env, job, _ int32) { f.freeSlot(d, d.Self.ID, job) }
 
-// Freed frees a slot that a job had.
-func (f *WorkerPool) Freed(d *scheduler.Env, worker, job int32) {
+// Freed implements scheduler.Strategy.
+func (f *WorkerPool) Freed(d *scheduler.Env) { f.freeSlot(d, d.Self.ID, 0) }
+
+// freeSlot frees a slot that a job had; 0: something else had it.
+func (f *WorkerPool) freeSlot(d *scheduler.Env, worker, job int32) {
 	w := &f.Workers[worker]
 	w.Free++
-	if d.Job(job).Long {
+	if job != 0 && d.Job(job).Long {
 		w.LongRuns--
 	}
 	f.serveNext(d, worker)

@@ -109,6 +109,10 @@ func New(fleet scheduler.Fleet, rules auction.Rules, buyers int) *Market {
 	for w := range m.workers {
 		wk := &m.workers[w]
 		wk.home = int32(w % buyers)
+		if fleet.Busy {
+			wk.Puller.Busy = true
+			continue
+		}
 		b := &m.buyers[wk.home]
 		offer := wk.Free()
 		wk.Acknowledge(offer)
@@ -242,6 +246,9 @@ func (m *Market) Ended(d *scheduler.Env, _, _ int32) {
 	wk.home = wk.Current().Buyer
 	m.sendOffer(d, d.Self.ID)
 }
+
+// Freed implements scheduler.Strategy.
+func (m *Market) Freed(d *scheduler.Env) { m.sendOffer(d, d.Self.ID) }
 
 func (m *Market) sendOffer(d *scheduler.Env, w int32) {
 	wk := &m.workers[w]

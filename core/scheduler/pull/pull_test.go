@@ -42,8 +42,8 @@ func drawJobs(t *rapid.T) (list []trace.Job) {
 	return list
 }
 
-func market(fleet scheduler.Fleet, buyers int) func() (scheduler.Strategy, error) {
-	return func() (scheduler.Strategy, error) {
+func market(buyers int) func(scheduler.Fleet) (scheduler.Strategy, error) {
+	return func(fleet scheduler.Fleet) (scheduler.Strategy, error) {
 		return pull.New(fleet, auction.DefaultRules(fleet.Workers), buyers), nil
 	}
 }
@@ -71,8 +71,7 @@ func TestEveryJobEndsDespiteLossAndDeaths(t *testing.T) {
 		list := drawJobs(t)
 		ended := 0
 		opt.Each = func(slots.Result) { ended++ }
-		build := market(scheduler.Fleet{Workers: workers, Reserve: reserve}, buyers)
-		tot, err := slots.Run(build, &jobs{list}, opt)
+		tot, err := slots.Run(market(buyers), scheduler.Fleet{Workers: workers, Reserve: reserve}, &jobs{list}, opt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +89,7 @@ func oneJob(tasks int) *jobs {
 // TestIdleMarketStartsAJobAfterOneMessage: work that arrives where offers rest waits for one message and no more.
 func TestIdleMarketStartsAJobAfterOneMessage(t *testing.T) {
 	var took ticks.Time
-	_, err := slots.Run(market(scheduler.Fleet{Workers: 4}, 1), oneJob(4),
+	_, err := slots.Run(market(1), scheduler.Fleet{Workers: 4}, oneJob(4),
 		slots.Options{Buyers: 1, Each: func(r slots.Result) { took = r.Ended - r.Submitted }})
 	if err != nil || took != 2*ticks.Second+ticks.Millisecond/2 {
 		t.Fatalf("took %d µs, %v", took, err)
@@ -100,7 +99,7 @@ func TestIdleMarketStartsAJobAfterOneMessage(t *testing.T) {
 // TestIdleOffersOfOtherBuyersAreFound: a buyer without resting offers reaches the workers of the others, in two messages.
 func TestIdleOffersOfOtherBuyersAreFound(t *testing.T) {
 	var took ticks.Time
-	_, err := slots.Run(market(scheduler.Fleet{Workers: 8}, 4), oneJob(8),
+	_, err := slots.Run(market(4), scheduler.Fleet{Workers: 8}, oneJob(8),
 		slots.Options{Buyers: 4, Each: func(r slots.Result) { took = r.Ended - r.Submitted }})
 	if err != nil || took != 2*ticks.Second+ticks.Millisecond {
 		t.Fatalf("took %d µs, %v", took, err)

@@ -67,7 +67,7 @@ func NewSampling(fleet scheduler.Fleet, mode Mode) *Sampling {
 	s := &Sampling{fleet: fleet, mode: mode, ratio: 2, workers: make([]queue, fleet.Workers),
 		buyers: make([]sampler, max(1, fleet.Buyers))}
 	for i := range s.workers {
-		s.workers[i].free = int32(max(1, fleet.Slots))
+		s.workers[i].free = fleet.FreeSlots()
 	}
 	for i := range s.buyers {
 		s.buyers[i] = sampler{buyer{draws: map[int32]probing.Draws{}}, map[int32]*samples{}}
@@ -157,7 +157,10 @@ func (q *queue) serveNext(d *scheduler.Env) {
 }
 
 // Ended implements scheduler.Strategy.
-func (s *Sampling) Ended(d *scheduler.Env, _, _ int32) {
+func (s *Sampling) Ended(d *scheduler.Env, _, _ int32) { s.Freed(d) }
+
+// Freed implements scheduler.Strategy.
+func (s *Sampling) Freed(d *scheduler.Env) {
 	q := &s.workers[d.Self.ID]
 	q.free++
 	q.serveNext(d)

@@ -77,10 +77,12 @@ func New(fleet scheduler.Fleet, opt Options) *Tarcil {
 	t := &Tarcil{opt: opt, slowing: fleet.Slowing, slots: int32(max(1, fleet.Slots)),
 		workers: make([]worker, fleet.Workers), agents: make([]agent, max(1, fleet.Buyers))}
 	for w := range t.workers {
-		t.workers[w].free = t.slots
+		t.workers[w].free = fleet.FreeSlots()
 	}
 	for i := range t.agents {
-		t.agents[i].good = 1 // all are idle
+		if !fleet.Busy {
+			t.agents[i].good = 1 // all are idle
+		}
 	}
 	return t
 }
@@ -149,6 +151,9 @@ func (t *Tarcil) Ended(d *scheduler.Env, job, _ int32) {
 	d.Send(scheduler.Msg{Kind: kindEnded, Role: scheduler.Buyer, To: d.Job(job).Buyer, From: d.Self.ID, Job: job,
 		Count: w.free})
 }
+
+// Freed implements scheduler.Strategy: samples will find the slot.
+func (t *Tarcil) Freed(d *scheduler.Env) { t.workers[d.Self.ID].free++ }
 
 // factorOf returns how many times as long as at its best the first waiting task takes on a worker.
 func (t *Tarcil) factorOf(a *agent, x answer) float64 {
@@ -248,7 +253,7 @@ func (t *Tarcil) sampleLater(d *scheduler.Env, a *agent) {
 		return
 	}
 	a.noted = true
-	wait := min(max(d.Job(a.waiting[0].job).Estimate/4, scheduler.Second/50), 30*scheduler.Second)
+	wait := min(max(d.Job(a.waiting[0].job).Estimate/4, scheduler.Second/50), 600*scheduler.Second)
 	d.Note(wait, scheduler.Msg{Kind: kindRound})
 }
 

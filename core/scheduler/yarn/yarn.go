@@ -29,6 +29,7 @@ type YARN struct {
 // node is a node's own state.
 type node struct {
 	released []int32 // the queues of the containers that have ended since its last heartbeat
+	vacant   int32   // slots that something else has left since then
 	beats    bool    // its next heartbeat is noted
 }
 
@@ -89,9 +90,12 @@ func New(fleet scheduler.Fleet, opt Options) *YARN {
 		opt.Queues = 10
 	}
 	y := &YARN{opt: opt, nodes: make([]node, fleet.Workers), manager: manager{nodes: make([]view, fleet.Workers),
-		queues: make([]queue, opt.Queues), idle: fleet.Workers}}
+		queues: make([]queue, opt.Queues)}}
 	for i := range y.manager.nodes {
-		y.manager.nodes[i] = view{free: int32(max(1, fleet.Slots)), idle: true}
+		if y.manager.nodes[i].free = fleet.FreeSlots(); !fleet.Busy {
+			y.manager.nodes[i].idle = true
+			y.manager.idle++
+		}
 	}
 	return y
 }
@@ -122,9 +126,9 @@ func (y *YARN) Deliver(d *scheduler.Env, m scheduler.Msg) {
 	switch m.Kind {
 	case kindHeartbeat:
 		n := &y.nodes[m.To]
-		d.Send(scheduler.Msg{Kind: kindBeat, Role: scheduler.Center, From: m.To, Count: int32(len(n.released)),
-			Payload: released(n.released)})
-		n.released, n.beats = nil, false
+		d.Send(scheduler.Msg{Kind: kindBeat, Role: scheduler.Center, From: m.To,
+			Count: int32(len(n.released)) + n.vacant, Payload: released(n.released)})
+		n.released, n.vacant, n.beats = nil, 0, false
 	case kindBeat:
 		y.manager.nodes[m.From].free += m.Count
 		for _, q := range m.Payload.(released) {
@@ -210,6 +214,17 @@ func (m *manager) poorestQueue() *queue {
 func (y *YARN) Ended(d *scheduler.Env, job, _ int32) {
 	n := &y.nodes[d.Self.ID]
 	n.released = append(n.released, d.Job(job).Buyer)
+	y.noteHeartbeat(d, n)
+}
+
+// Freed implements scheduler.Strategy.
+func (y *YARN) Freed(d *scheduler.Env) {
+	n := &y.nodes[d.Self.ID]
+	n.vacant++
+	y.noteHeartbeat(d, n)
+}
+
+func (y *YARN) noteHeartbeat(d *scheduler.Env, n *node) {
 	if !n.beats {
 		n.beats = true
 		d.Note(y.untilHeartbeat(d.Now, int(d.Self.ID), len(y.nodes)), scheduler.Msg{Kind: kindHeartbeat})
