@@ -47,6 +47,8 @@ type place struct {
 	worker int32
 }
 
+func isSooner(a, b *place) bool { return a.at < b.at }
+
 // buyerOf returns the buyer whose step it is.
 func (a *Apollo) buyerOf(d *scheduler.Env) *buyer {
 	b := &a.buyers[d.Self.ID]
@@ -191,33 +193,14 @@ func (a *Apollo) placeTasks(d *scheduler.Env, b *buyer, job, from, end int32) {
 		}
 		b.heap = append(b.heap, place{b.matrix[w].expectedWait(d.Now), int32(w)})
 	}
-	for i := len(b.heap)/2 - 1; i >= 0; i-- {
-		siftDown(b.heap, i)
-	}
+	scheduler.Heapify(b.heap, isSooner)
 	for n := from; n < end; n++ {
 		p := &b.heap[0]
 		d.Send(scheduler.Msg{Kind: kindTask, Role: scheduler.Worker, To: p.worker, From: d.Self.ID, Job: job, Task: n,
 			Time: p.at})
 		b.placeAt(p.worker, each)
 		p.at += max(1, each)
-		siftDown(b.heap, 0)
-	}
-}
-
-func siftDown(h []place, i int) {
-	for {
-		c := 2*i + 1
-		if c >= len(h) {
-			return
-		}
-		if c+1 < len(h) && h[c+1].at < h[c].at {
-			c++
-		}
-		if h[i].at <= h[c].at {
-			return
-		}
-		h[i], h[c] = h[c], h[i]
-		i = c
+		scheduler.SiftDown(b.heap, 0, isSooner)
 	}
 }
 

@@ -125,7 +125,7 @@ func (b *Backlog) Add(job int32, key scheduler.Time) {
 	b.heap = append(b.heap, wait{key, job})
 	for i := len(b.heap) - 1; i > 0; {
 		p := (i - 1) / 2
-		if !b.heap[i].less(b.heap[p]) {
+		if !isBefore(&b.heap[i], &b.heap[p]) {
 			return
 		}
 		b.heap[i], b.heap[p] = b.heap[p], b.heap[i]
@@ -136,7 +136,7 @@ func (b *Backlog) Add(job int32, key scheduler.Time) {
 // Fall sets the key of the first job, which stays first or moves down.
 func (b *Backlog) Fall(key scheduler.Time) {
 	b.heap[0].at = key
-	siftDown(b.heap, 0)
+	scheduler.SiftDown(b.heap, 0, isBefore)
 }
 
 // Drop removes the first job.
@@ -144,5 +144,5 @@ func (b *Backlog) Drop() {
 	n := len(b.heap) - 1
 	b.heap[0] = b.heap[n]
 	b.heap = b.heap[:n]
-	siftDown(b.heap, 0)
+	scheduler.SiftDown(b.heap, 0, isBefore)
 }

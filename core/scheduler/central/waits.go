@@ -31,7 +31,7 @@ type wait struct {
 	worker int32
 }
 
-func (a wait) less(b wait) bool { return a.at < b.at || (a.at == b.at && a.worker < b.worker) }
+func isBefore(a, b *wait) bool { return a.at < b.at || (a.at == b.at && a.worker < b.worker) }
 
 // NewWaits makes the waits of empty workers.
 func NewWaits(workers int) *Waits {
@@ -87,31 +87,11 @@ func (c *Waits) estimatedWait(d *scheduler.Env, w int) scheduler.Time {
 
 func (c *Waits) fillWaits(n int, each scheduler.Time) {
 	h := c.heap
-	for i := len(h)/2 - 1; i >= 0; i-- {
-		siftDown(h, i)
-	}
+	scheduler.Heapify(h, isBefore)
 	for len(c.chosen) < n {
 		c.chosen = append(c.chosen, h[0].worker)
 		h[0].at += each
-		siftDown(h, 0)
-	}
-}
-
-// siftDown moves element i down to its place.
-func siftDown(h []wait, i int) {
-	for {
-		c := 2*i + 1
-		if c >= len(h) {
-			return
-		}
-		if c+1 < len(h) && h[c+1].less(h[c]) {
-			c++
-		}
-		if !h[c].less(h[i]) {
-			return
-		}
-		h[i], h[c] = h[c], h[i]
-		i = c
+		scheduler.SiftDown(h, 0, isBefore)
 	}
 }
 

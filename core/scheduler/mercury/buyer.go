@@ -40,6 +40,8 @@ type candidate struct {
 	node  int32
 }
 
+func hasLessDelay(a, b *candidate) bool { return a.delay < b.delay }
+
 // buyerOf returns the buyer whose step it is.
 func (m *Mercury) buyerOf(d *scheduler.Env) *buyer {
 	b := &m.buyers[d.Self.ID]
@@ -121,9 +123,7 @@ func (m *Mercury) listCandidates(d *scheduler.Env, b *buyer) {
 			b.heap = append(b.heap, candidate{m.delayAt(d, s), int32(w)})
 		}
 	}
-	for i := len(b.heap)/2 - 1; i >= 0; i-- {
-		siftDown(b.heap, i)
-	}
+	scheduler.Heapify(b.heap, hasLessDelay)
 }
 
 func (m *Mercury) takesMore(s *seen) bool { return s.length+s.sent < int32(m.opt.MaxQueue)+s.free }
@@ -183,7 +183,7 @@ func (m *Mercury) placeTasks(d *scheduler.Env, b *buyer, most int32) {
 			c.delay = m.delayAt(d, s)
 			if len(b.heap) > 0 && b.heap[0].delay < c.delay {
 				*c, b.heap[0] = b.heap[0], *c
-				siftDown(b.heap, 0)
+				scheduler.SiftDown(b.heap, 0, hasLessDelay)
 			}
 		} else if len(b.heap) > 0 {
 			*c = b.takeLeast()
@@ -209,23 +209,6 @@ func (b *buyer) takeLeast() candidate {
 	c, end := b.heap[0], len(b.heap)-1
 	b.heap[0] = b.heap[end]
 	b.heap = b.heap[:end]
-	siftDown(b.heap, 0)
+	scheduler.SiftDown(b.heap, 0, hasLessDelay)
 	return c
-}
-
-func siftDown(h []candidate, i int) {
-	for {
-		c := 2*i + 1
-		if c >= len(h) {
-			return
-		}
-		if c+1 < len(h) && h[c+1].delay < h[c].delay {
-			c++
-		}
-		if h[i].delay <= h[c].delay {
-			return
-		}
-		h[i], h[c] = h[c], h[i]
-		i = c
-	}
 }

@@ -4,15 +4,16 @@ import (
 	"math"
 
 	"github.com/soukhq/souk/core/scheduler"
+	"github.com/soukhq/souk/core/scheduler/yarn"
 )
 
 // manager is the state of the resource manager and of the coordinator.
 type manager struct {
+	yarn.Queues // one for each buyer
+
 	nodes   []view
-	queues  []queue
 	asleep  int   // nodes with asleep set
 	free    int64 // sum of the nodes' freeSlots
-	want    int64 // containers requested and not yet given
 	changes []*report
 	noted   bool // the next publication is noted
 }
@@ -32,18 +33,6 @@ func (v *view) openSlots(slots int32) int32 { return slots - v.given - v.others 
 // freeSlots returns the number of slots without any container.
 func (v *view) freeSlots(slots int32) int32 { return max(0, v.openSlots(slots)-v.queueables) }
 
-// queue is what the masters at one buyer have asked for.
-type queue struct {
-	jobs []request // with demand, by arrival
-	has  int64     // containers in use
-}
-
-// request is what a job's master has asked for.
-type request struct {
-	job        int32
-	next, want int32 // containers 0 to next-1 of want have been given
-}
-
 func (m *Mercury) deliverToManager(d *scheduler.Env, msg scheduler.Msg) {
 	c := &m.manager
 	switch msg.Kind {
@@ -56,9 +45,7 @@ func (m *Mercury) deliverToManager(d *scheduler.Env, msg scheduler.Msg) {
 		m.giveSlots(d, msg.From)
 		m.wakeNodes(d)
 	case kindAsk:
-		q := &c.queues[msg.From]
-		q.jobs = append(q.jobs, request{job: msg.Job, want: msg.Count})
-		c.want += int64(msg.Count)
+		c.Ask(msg.From, msg.Job, msg.Count)
 		m.wakeNodes(d)
 	case kindFetch:
 		d.Send(scheduler.Msg{Kind: kindContainer, Role: scheduler.Buyer, To: d.Job(msg.Job).Buyer, From: msg.From,
@@ -75,9 +62,7 @@ func (m *Mercury) readReport(d *scheduler.Env, r *report) {
 	c.free -= int64(v.freeSlots(m.slots))
 	v.load, v.shed = r.load, false
 	v.given -= int32(len(r.released))
-	for _, q := range r.released {
-		c.queues[q].has--
-	}
+	c.Release(r.released)
 	c.free += int64(v.freeSlots(m.slots))
 	c.changes = append(c.changes, r)
 	if !c.noted && m.opt.Policy != OnlyGuaranteed {
@@ -90,7 +75,7 @@ func (m *Mercury) readReport(d *scheduler.Env, r *report) {
 // with free slots, and if all of them are too few, those whose slots run queueable tasks.
 func (m *Mercury) wakeNodes(d *scheduler.Env) {
 	c := &m.manager
-	if c.want == 0 || c.asleep == 0 {
+	if c.Want == 0 || c.asleep == 0 {
 		return
 	}
 	awake := m.wakeNodesIf(d, 0, func(v *view) int32 { return v.freeSlots(m.slots) })
@@ -101,7 +86,7 @@ func (m *Mercury) wakeNodes(d *scheduler.Env) {
 
 // isShort reports whether the free slots of all nodes are too few, so that guaranteed containers are given in slots that
 // run queueable tasks, too.
-func (m *Mercury) isShort() bool { return m.manager.want > m.manager.free }
+func (m *Mercury) isShort() bool { return m.manager.Want > m.manager.free }
 
 // wakeNodesIf wakes nodes that have slots as counted by slots, the earliest heartbeats first, until there are as many
 // as are wanted, with those that are awake. It returns how many there are.
@@ -109,7 +94,7 @@ func (m *Mercury) wakeNodesIf(d *scheduler.Env, awake int64, slots func(*view) i
 	c := &m.manager
 	count := len(c.nodes)
 	first := int((d.Now%m.opt.Beat)*scheduler.Time(count)/m.opt.Beat) + 1
-	for k := 0; k < count && c.asleep > 0 && awake < c.want; k++ {
+	for k := 0; k < count && c.asleep > 0 && awake < c.Want; k++ {
 		w := (first + k) % count
 		v := &c.nodes[w]
 		n := slots(v)
@@ -121,7 +106,7 @@ func (m *Mercury) wakeNodesIf(d *scheduler.Env, awake int64, slots func(*view) i
 		awake += int64(n)
 		if !v.noted {
 			v.noted = true
-			d.Note(m.untilHeartbeat(d.Now, w, count)+d.Delay, scheduler.Msg{Kind: kindIdle, From: int32(w)})
+			d.Note(yarn.UntilHeartbeat(d.Now, m.opt.Beat, w, count)+d.Delay, scheduler.Msg{Kind: kindIdle, From: int32(w)})
 		}
 	}
 	return awake
@@ -132,21 +117,14 @@ func (m *Mercury) wakeNodesIf(d *scheduler.Env, awake int64, slots func(*view) i
 func (m *Mercury) giveSlots(d *scheduler.Env, w int32) {
 	c := &m.manager
 	v := &c.nodes[w]
-	for c.want > 0 && v.openSlots(m.slots) > 0 && (v.freeSlots(m.slots) > 0 || m.isShort()) {
-		q := c.poorestQueue()
-		r := &q.jobs[0]
-		d.Note(m.untilHeartbeat(d.Now, int(r.job)%997, 997), scheduler.Msg{Kind: kindFetch, From: w, Job: r.job,
-			Task: r.next})
-		d.Send(scheduler.Msg{Kind: kindHold, Role: scheduler.Worker, To: w, Job: r.job, Task: r.next})
+	for c.Want > 0 && v.openSlots(m.slots) > 0 && (v.freeSlots(m.slots) > 0 || m.isShort()) {
+		job, n := c.Give()
+		d.Note(yarn.UntilFetch(d.Now, m.opt.Beat, job), scheduler.Msg{Kind: kindFetch, From: w, Job: job, Task: n})
+		d.Send(scheduler.Msg{Kind: kindHold, Role: scheduler.Worker, To: w, Job: job, Task: n})
 		if v.freeSlots(m.slots) > 0 {
 			c.free--
 		}
 		v.given++
-		q.has++
-		c.want--
-		if r.next++; r.next == r.want {
-			q.jobs = q.jobs[1:]
-		}
 	}
 	if open := v.openSlots(m.slots) > 0; open && !v.asleep {
 		v.asleep = true
@@ -155,17 +133,6 @@ func (m *Mercury) giveSlots(d *scheduler.Env, w int32) {
 		v.asleep = false
 		c.asleep--
 	}
-}
-
-// poorestQueue returns the queue with demand and fewest containers.
-func (c *manager) poorestQueue() *queue {
-	var least *queue
-	for i := range c.queues {
-		if q := &c.queues[i]; len(q.jobs) > 0 && (least == nil || q.has < least.has) {
-			least = q
-		}
-	}
-	return least
 }
 
 // publish passes the changes on to all schedulers, and has nodes with long queues give up tasks.

@@ -36,6 +36,7 @@ import (
 	"cmp"
 
 	"github.com/soukhq/souk/core/scheduler"
+	"github.com/soukhq/souk/core/scheduler/yarn"
 )
 
 // Policy is which kind of containers the jobs' masters ask for.
@@ -152,7 +153,7 @@ func New(fleet scheduler.Fleet, opt Options) *Mercury {
 	for i := range m.nodes {
 		m.nodes[i].free, m.nodes[i].others = m.free, m.slots-m.free
 	}
-	m.manager = manager{nodes: make([]view, fleet.Workers), queues: make([]queue, len(m.buyers)),
+	m.manager = manager{nodes: make([]view, fleet.Workers), Queues: yarn.NewQueues(len(m.buyers)),
 		free: int64(fleet.Workers) * int64(m.free)}
 	for i := range m.manager.nodes {
 		v := &m.manager.nodes[i]
@@ -185,10 +186,4 @@ func (m *Mercury) Deliver(d *scheduler.Env, msg scheduler.Msg) {
 	default:
 		m.deliverToManager(d, msg)
 	}
-}
-
-// untilHeartbeat returns how long until the next heartbeat with phase phase of of.
-func (m *Mercury) untilHeartbeat(now scheduler.Time, phase, of int) scheduler.Time {
-	at := scheduler.Time(phase) * m.opt.Beat / scheduler.Time(of)
-	return m.opt.Beat - (now-at+m.opt.Beat)%m.opt.Beat
 }

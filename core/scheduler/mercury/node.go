@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/soukhq/souk/core/scheduler"
+	"github.com/soukhq/souk/core/scheduler/yarn"
 )
 
 // node is a node's state.
@@ -181,6 +182,6 @@ func (n *node) reportLoad(d *scheduler.Env) *report {
 func (m *Mercury) noteHeartbeat(d *scheduler.Env, n *node) {
 	if !n.noted {
 		n.noted = true
-		d.Note(m.untilHeartbeat(d.Now, int(d.Self.ID), len(m.nodes)), scheduler.Msg{Kind: kindHeartbeat})
+		d.Note(yarn.UntilHeartbeat(d.Now, m.opt.Beat, int(d.Self.ID), len(m.nodes)), scheduler.Msg{Kind: kindHeartbeat})
 	}
 }

@@ -35,10 +35,9 @@ type node struct {
 
 // manager is the resource manager's state.
 type manager struct {
-	nodes  []view
-	queues []queue
-	idle   int   // nodes with idle set
-	want   int64 // containers requested and not yet given
+	Queues
+	nodes []view
+	idle  int // nodes with idle set
 }
 
 // view is what the manager knows of a node.
@@ -46,17 +45,6 @@ type view struct {
 	free  int32 // slots
 	beats bool  // the manager has noted the node's next heartbeat
 	idle  bool  // it has free slots that no demand has come for, and waits for some
-}
-
-type queue struct {
-	jobs []request // with demand, by arrival
-	has  int64     // containers in use
-}
-
-// request is what a job's master has asked for.
-type request struct {
-	job        int32
-	next, want int32 // containers 0 to next-1 of want have been given
 }
 
 const (
@@ -90,7 +78,7 @@ func New(fleet scheduler.Fleet, opt Options) *YARN {
 		opt.Queues = 10
 	}
 	y := &YARN{opt: opt, nodes: make([]node, fleet.Workers), manager: manager{nodes: make([]view, fleet.Workers),
-		queues: make([]queue, opt.Queues)}}
+		Queues: NewQueues(opt.Queues)}}
 	for i := range y.manager.nodes {
 		if y.manager.nodes[i].free = fleet.FreeSlots(); !fleet.Busy {
 			y.manager.nodes[i].idle = true
@@ -110,12 +98,6 @@ func (y *YARN) Entry(j scheduler.Job) scheduler.Party {
 	return scheduler.Party{Role: scheduler.Buyer, ID: j.Buyer}
 }
 
-// untilHeartbeat returns how long until the next heartbeat with phase phase of of.
-func (y *YARN) untilHeartbeat(now scheduler.Time, phase, of int) scheduler.Time {
-	at := scheduler.Time(phase) * y.opt.Beat / scheduler.Time(of)
-	return y.opt.Beat - (now-at+y.opt.Beat)%y.opt.Beat
-}
-
 // Arrive implements scheduler.Strategy: the master asks for all its containers.
 func (y *YARN) Arrive(d *scheduler.Env, job int32) {
 	d.Send(scheduler.Msg{Kind: kindAsk, Role: scheduler.Center, From: d.Self.ID, Job: job, Count: d.Job(job).Tasks})
@@ -131,17 +113,13 @@ func (y *YARN) Deliver(d *scheduler.Env, m scheduler.Msg) {
 		n.released, n.vacant, n.beats = nil, 0, false
 	case kindBeat:
 		y.manager.nodes[m.From].free += m.Count
-		for _, q := range m.Payload.(released) {
-			y.manager.queues[q].has--
-		}
+		y.manager.Release(m.Payload.(released))
 		y.giveSlots(d, m.From)
 	case kindIdle:
 		y.manager.nodes[m.From].beats = false
 		y.giveSlots(d, m.From)
 	case kindAsk:
-		q := &y.manager.queues[m.From]
-		q.jobs = append(q.jobs, request{job: m.Job, want: m.Count})
-		y.manager.want += int64(m.Count)
+		y.manager.Ask(m.From, m.Job, m.Count)
 		y.wakeIdleNodes(d)
 	case kindFetch:
 		d.Send(scheduler.Msg{Kind: kindContainer, Role: scheduler.Buyer, To: d.Job(m.Job).Buyer, From: m.From,
@@ -159,7 +137,7 @@ func (y *YARN) wakeIdleNodes(d *scheduler.Env) {
 	count := len(m.nodes)
 	first := int((d.Now%y.opt.Beat)*scheduler.Time(count)/y.opt.Beat) + 1
 	awake := int64(0)
-	for k := 0; k < count && m.idle > 0 && awake < m.want; k++ {
+	for k := 0; k < count && m.idle > 0 && awake < m.Want; k++ {
 		w := (first + k) % count
 		n := &m.nodes[w]
 		if !n.idle {
@@ -170,7 +148,7 @@ func (y *YARN) wakeIdleNodes(d *scheduler.Env) {
 		awake += int64(n.free)
 		if !n.beats {
 			n.beats = true
-			d.Note(y.untilHeartbeat(d.Now, w, count)+d.Delay, scheduler.Msg{Kind: kindIdle, From: int32(w)})
+			d.Note(UntilHeartbeat(d.Now, y.opt.Beat, w, count)+d.Delay, scheduler.Msg{Kind: kindIdle, From: int32(w)})
 		}
 	}
 }
@@ -179,16 +157,9 @@ func (y *YARN) wakeIdleNodes(d *scheduler.Env) {
 func (y *YARN) giveSlots(d *scheduler.Env, w int32) {
 	m := &y.manager
 	n := &m.nodes[w]
-	for ; n.free > 0 && m.want > 0; n.free-- {
-		q := m.poorestQueue()
-		r := &q.jobs[0]
-		d.Note(y.untilHeartbeat(d.Now, int(r.job)%997, 997), scheduler.Msg{Kind: kindFetch, From: w, Job: r.job,
-			Task: r.next})
-		q.has++
-		m.want--
-		if r.next++; r.next == r.want {
-			q.jobs = q.jobs[1:]
-		}
+	for ; n.free > 0 && m.Want > 0; n.free-- {
+		job, c := m.Give()
+		d.Note(UntilFetch(d.Now, y.opt.Beat, job), scheduler.Msg{Kind: kindFetch, From: w, Job: job, Task: c})
 	}
 	if idle := n.free > 0; idle && !n.idle {
 		n.idle = true
@@ -197,17 +168,6 @@ func (y *YARN) giveSlots(d *scheduler.Env, w int32) {
 		n.idle = false
 		m.idle--
 	}
-}
-
-// poorestQueue returns the queue with demand and fewest containers.
-func (m *manager) poorestQueue() *queue {
-	var least *queue
-	for i := range m.queues {
-		if q := &m.queues[i]; len(q.jobs) > 0 && (least == nil || q.has < least.has) {
-			least = q
-		}
-	}
-	return least
 }
 
 // Ended implements scheduler.Strategy: the manager learns of it with the node's next heartbeat.
@@ -227,6 +187,6 @@ func (y *YARN) Freed(d *scheduler.Env) {
 func (y *YARN) noteHeartbeat(d *scheduler.Env, n *node) {
 	if !n.beats {
 		n.beats = true
-		d.Note(y.untilHeartbeat(d.Now, int(d.Self.ID), len(y.nodes)), scheduler.Msg{Kind: kindHeartbeat})
+		d.Note(UntilHeartbeat(d.Now, y.opt.Beat, int(d.Self.ID), len(y.nodes)), scheduler.Msg{Kind: kindHeartbeat})
 	}
 }
