@@ -82,6 +82,9 @@ second scheduler's less the first's, with its 95 % interval.`,
 	f.Float64Var(&o.delay, "delay", 0.5, "with --jobs: milliseconds that a message takes")
 	f.Uint64Var(&o.seed, "seed", 1, "with --jobs: the seed of what is drawn")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := o.checkKind(cmd); err != nil {
+			return err
+		}
 		if o.jobs {
 			return abJobs(cmd.Context(), c, &o.jobsFlags)
 		}
@@ -89,6 +92,20 @@ second scheduler's less the first's, with its 95 % interval.`,
 		return simAB(cmd.Context(), c, o)
 	}
 	return cmd
+}
+
+// checkKind refuses flags of the other kind of comparison, which would change nothing.
+func (o *abFlags) checkKind(cmd *cobra.Command) error {
+	others, which := []string{"schedulers", "since", "workers", "slots", "delay", "seed"}, "goes with --jobs only"
+	if o.jobs {
+		others, which = []string{"policy", "against", "log", "dir", "fail-if", "moves"}, "does not go with --jobs"
+	}
+	for _, name := range others {
+		if cmd.Flags().Changed(name) {
+			return cli.Usagef("--%s %s; leave it out", name, which)
+		}
+	}
+	return nil
 }
 
 func builtinPolicies() []string {

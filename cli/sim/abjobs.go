@@ -35,7 +35,7 @@ type jobsReport struct {
 	B        string          `json:"scheduler_b"`
 	Jobs     int             `json:"jobs"`
 	Tasks    int             `json:"tasks"`
-	LeftOut  int             `json:"left_out"` // jobs that had not ended, or of which no task ran
+	LeftOut  int             `json:"left_out"` // jobs that had not ended, or without a task that ran
 	Workers  int             `json:"workers"`
 	Slots    int             `json:"slots"`
 	From     time.Time       `json:"from"`

@@ -191,24 +191,49 @@ func (p *simProgress) clear() {
 
 func cmdSimSchedulers(c *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "schedulers",
-		Short:   "List the scheduling architectures that can be run",
-		Args:    cli.Args(0, 0, "no argument"),
-		Example: "  souk sim schedulers",
+		Use:     "schedulers [NAME]",
+		Short:   "List the scheduling architectures that can be run, or tell of one",
+		Args:    cli.Args(0, 1, "one scheduler's name, or nothing"),
+		Example: "  souk sim schedulers\n  souk sim schedulers hawk",
 	}
-	cmd.RunE = func(*cobra.Command, []string) error {
+	cmd.ValidArgsFunction = cobra.FixedCompletions(sim.Schedulers(), cobra.ShellCompDirectiveNoFileComp)
+	cmd.RunE = func(_ *cobra.Command, names []string) error {
 		list := sim.Abouts()
-		var rows [][]cli.Cell
-		for _, a := range list {
-			rows = append(rows, cli.Cells(a.Name, a.Number, a.Paper, a.Not))
+		if len(names) == 1 {
+			known, err := sim.Known(names)
+			if err != nil {
+				return err
+			}
+			name, _, _ := strings.Cut(known[0], ":")
+			list = slices.DeleteFunc(list, func(a sim.About) bool { return a.Name != name })
 		}
-		if c.JSON {
+		switch {
+		case c.JSON:
 			c.JSONLine(c.Out, map[string]any{"schedulers": list})
-			return nil
+		case len(names) == 1:
+			for _, a := range list {
+				printAbout(c, a)
+			}
+		default:
+			var rows [][]cli.Cell
+			for _, a := range list {
+				rows = append(rows, cli.Cells(a.Name, a.Number, a.Paper, a.Not))
+			}
+			c.Table([]cli.Column{cli.Keep("NAME"), cli.Keep("N IN NAME:N IS").Cut(12), cli.Keep("PAPER").Cut(20),
+				cli.Keep("LEFT OUT").Cut(12)}, rows)
 		}
-		c.Table([]cli.Column{cli.Keep("NAME"), cli.Keep("N IN NAME:N IS").Cut(12), cli.Keep("PAPER").Cut(20),
-			cli.Keep("LEFT OUT").Cut(12)}, rows)
 		return nil
 	}
 	return cmd
+}
+
+// printAbout prints what a scheduler is, whole.
+func printAbout(c *cli.Env, a sim.About) {
+	fmt.Fprintf(c.Out, "%s: %s\n", a.Name, a.Paper)
+	if a.Number != "" {
+		fmt.Fprintf(c.Out, "  N in %s:N is %s\n", a.Name, a.Number)
+	}
+	if a.Not != "" {
+		fmt.Fprintf(c.Out, "  left out: %s\n", a.Not)
+	}
 }

@@ -14,7 +14,7 @@ const (
 )
 
 // LeastWait places all jobs at the workers with the least waiting time: CLWL if the center hears of each start and end,
-// DLWL if workers report their queues at fixed times. A worker of which nothing has changed reports nothing.
+// DLWL if workers report their queues at fixed times. A worker whose queue is the same as at its last report sends none.
 type LeastWait struct {
 	*probing.WorkerPool
 	waits   *Waits

@@ -2,7 +2,8 @@ package central
 
 import "github.com/soukhq/souk/core/scheduler"
 
-// Order is the key of a job of which left tasks are not given out: the lowest goes first. It may fall as left does.
+// Order returns the key of a job; the job with the lowest goes first. left is how many of its tasks are not given out:
+// as that falls, so may the key.
 type Order func(j scheduler.Job, left int32) scheduler.Time
 
 // Arrival orders jobs first come, first served.

@@ -15,7 +15,8 @@ type Load struct {
 	Takes  scheduler.Time // estimate of that task
 }
 
-// Waits is how much estimated work is queued at each worker: by what was placed there, and was told to have ended.
+// Waits is how much estimated work is queued at each worker: what was placed there, less what the worker has told of as
+// ended.
 type Waits struct {
 	probing.Binder
 	Loads  []Load         // by worker

@@ -3,8 +3,8 @@
 // places of other long tasks (succinct state sharing, section 4.1). A reservation stays until its job has no tasks
 // (sticky batch probing, 4.2), and workers serve the job with least remaining work first, within a cap (4.3).
 //
-// What remains of a job a worker knows from the probe and from the answers when it asks for a task. When a job has no
-// task left its reservations are cancelled. In Eagle's own simulator all workers know at once what remains of each
+// A worker knows what remains of a job from the probe, and from the answers when it asks for a task. When a job has no
+// task left, its reservations are cancelled. In Eagle's own simulator all workers know at once what remains of each
 // job; with Options.Tell they nearly do, at the cost of messages to each reservation.
 package eagle
 
@@ -145,7 +145,7 @@ func (e *Eagle) takeProbe(d *scheduler.Env, m scheduler.Msg) bool {
 }
 
 // probeAgain sends a rejected probe to another worker: one that has no long task as far as is known, and after Rounds
-// one of the short partition. Where there is none, it waits behind a long task.
+// one of the short partition. If the fleet has no short partition, it waits behind a long task.
 func (e *Eagle) probeAgain(d *scheduler.Env, b *buyer, m scheduler.Msg) {
 	if m.Payload != nil {
 		if l := m.Payload.(*longTasks); b.known == nil || l.at > b.known.at {

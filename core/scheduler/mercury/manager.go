@@ -24,7 +24,7 @@ type view struct {
 	given  int32 // guaranteed containers given, and not reported as ended
 	noted  bool  // the manager has noted the node's next heartbeat
 	asleep bool  // it can have more guaranteed containers, and its heartbeat is noted when there is demand
-	shed   bool  // it was told to give up tasks, and has reported nothing since
+	shed   bool  // it is to give up tasks, and has not reported since
 }
 
 // openSlots returns the number of slots without guaranteed containers or anything else but queueable tasks.
@@ -106,7 +106,8 @@ func (m *Mercury) wakeNodesIf(d *scheduler.Env, awake int64, slots func(*view) i
 		awake += int64(n)
 		if !v.noted {
 			v.noted = true
-			d.Note(yarn.UntilHeartbeat(d.Now, m.opt.Beat, w, count)+d.Delay, scheduler.Msg{Kind: kindIdle, From: int32(w)})
+			after := yarn.UntilHeartbeat(d.Now, m.opt.Beat, w, count) + d.Delay
+			d.Note(after, scheduler.Msg{Kind: kindIdle, From: int32(w)})
 		}
 	}
 	return awake

@@ -23,7 +23,7 @@ const (
 // Order is how a worker chooses among its reservations.
 type Order uint8
 
-// The orders. What remains of a job is what the worker was told last.
+// The orders. By remaining work, a worker goes by the newest message that it has about the job.
 const (
 	FIFO     Order = iota
 	SRPT           // least remaining estimated work, bypassing no reservation by more than Cap estimates
