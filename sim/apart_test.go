@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/soukhq/souk/core/scheduler"
+	"github.com/soukhq/souk/core/scheduler/registry"
 	"github.com/soukhq/souk/sim"
 	"github.com/soukhq/souk/sim/slots"
 	"github.com/soukhq/souk/sim/ticks"
@@ -16,7 +17,7 @@ import (
 // run in which one instance has them all. Workers die and come back in some of the runs, and messages are lost where the
 // scheduler knows of loss; every job ends.
 func TestPartiesKnowOnlyWhatTheyWereTold(t *testing.T) {
-	for _, name := range sim.Schedulers() {
+	for _, name := range registry.Names() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			reruns := int64(0)

@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/soukhq/souk/core/scheduler/registry"
 	"github.com/soukhq/souk/sim"
 	"github.com/soukhq/souk/sim/slots"
 	"github.com/soukhq/souk/sim/trace"
@@ -35,7 +36,7 @@ func TestEveryJobEndsUnderEveryScheduler(t *testing.T) {
 		s := sim.Setup{Workers: rapid.IntRange(2, 9).Draw(t, "workers"), Slots: rapid.IntRange(1, 3).Draw(t, "slots"),
 			Reserve: rapid.SampledFrom([]float64{0, 20, 50}).Draw(t, "reserve"), Compat: rapid.Bool().Draw(t, "compat"),
 			Options: slots.Options{Cutoff: 15, Error: rapid.SampledFrom([]float64{0, 0.5}).Draw(t, "error")}}
-		for _, name := range sim.Schedulers() {
+		for _, name := range registry.Names() {
 			s.Scheduler = name
 			got, err := sim.Each(open, s, 1, nil)
 			if err != nil {

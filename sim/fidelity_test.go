@@ -5,6 +5,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/soukhq/souk/core/scheduler/registry"
 	"github.com/soukhq/souk/sim"
 	"github.com/soukhq/souk/sim/slots"
 	"github.com/soukhq/souk/sim/trace/tracetest"
@@ -156,7 +157,7 @@ func TestMarketBeatsEveryPeer(t *testing.T) {
 }
 
 func TestSameSeedGivesTheSameBytes(t *testing.T) {
-	for _, name := range sim.Schedulers() {
+	for _, name := range registry.Names() {
 		var last []byte
 		for range 2 {
 			s, err := sim.Each(generated("yahoo", 300, 500), sim.Setup{Scheduler: name, Workers: 500, Reserve: 4,

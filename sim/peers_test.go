@@ -2,10 +2,12 @@ package sim_test
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/soukhq/souk/core/scheduler"
+	"github.com/soukhq/souk/core/scheduler/registry"
 	"github.com/soukhq/souk/sim"
 	"github.com/soukhq/souk/sim/slots"
 	"github.com/soukhq/souk/sim/ticks"
@@ -123,26 +125,23 @@ func TestConstrainedJobsRunOnlyWhereAllowed(t *testing.T) {
 	}
 }
 
-func TestEverySchedulerNamesItsPaper(t *testing.T) {
-	for _, a := range sim.Abouts() {
-		if a.Paper == "" {
-			t.Errorf("%s names no paper", a.Name)
+func TestFrontierExpandsNamesWithTypicalNumbers(t *testing.T) {
+	got := sim.Frontier([]string{"fifo", "hawk", "eagle:7"})
+	if want := []string{"fifo", "hawk:1", "hawk:10", "hawk:40", "eagle:7"}; !slices.Equal(got, want) {
+		t.Error(got)
+	}
+	for _, name := range sim.Frontier(registry.Names()) {
+		if _, _, err := registry.Parse(name); err != nil {
+			t.Error(err)
 		}
 	}
 }
 
-func TestSchedulerCountsAreValidated(t *testing.T) {
-	if got, err := sim.Known([]string{"Sparrow:4", "market"}); err != nil || got[0] != "sparrow:4" {
-		t.Fatal(got, err)
-	}
-	for text, want := range map[string]string{"fifo:3": "takes no number",
-		"sparrow:0": "must end with the number of probes", "sparrow:x": "must end", "nobody:3": `named "nobody"`} {
-		if _, err := sim.Known([]string{text}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", text, err)
-		}
-	}
-	if got := sim.Frontier([]string{"fifo", "hawk"}); len(got) != 4 || got[0] != "fifo" || got[1] != "hawk:1" {
-		t.Error(got)
+// TestSimulatorKnowsTheRegistrysArchitectures: what the simulator adds to each is listed for all of them, and for no
+// other name.
+func TestSimulatorKnowsTheRegistrysArchitectures(t *testing.T) {
+	if got, want := sim.SimulatedNames(), slices.Sorted(slices.Values(registry.Names())); !slices.Equal(got, want) {
+		t.Errorf("the simulator lists %q, the registry %q", got, want)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/core/scheduler"
+	"github.com/soukhq/souk/core/scheduler/registry"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/sim"
 	"github.com/soukhq/souk/sim/slots"
@@ -24,7 +25,7 @@ import (
 func report(t testing.TB) []byte {
 	t.Helper()
 	var rows []sim.Summary
-	for _, name := range sim.Schedulers() {
+	for _, name := range registry.Names() {
 		s, err := sim.Each(generated("cloudera", 60, 80), sim.Setup{Scheduler: name, Workers: 20, Slots: 4, Reserve: 10,
 			Options: slots.Options{Cutoff: 200, Error: 0.2, Slowing: scheduler.Slowing{Beside: 0.1, Uneven: 0.5},
 				Think: [2]slots.Think{{PerTask: 10}, {PerJob: 1000}}}}, 2, nil)
@@ -86,7 +87,7 @@ func TestEventHashTellsRunsApart(t *testing.T) {
 		return s.Hash
 	}
 	seen := map[sim.Hash]string{}
-	for _, name := range sim.Schedulers() {
+	for _, name := range registry.Names() {
 		a, b := hash(name, 1), hash(name, 1)
 		if a != b {
 			t.Errorf("%s: one seed, hashes %x and %x", name, a, b)

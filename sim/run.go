@@ -6,6 +6,7 @@ import (
 
 	"github.com/soukhq/souk/core/scheduler"
 	"github.com/soukhq/souk/core/scheduler/pull"
+	"github.com/soukhq/souk/core/scheduler/registry"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/sim/slots"
 	"github.com/soukhq/souk/sim/ticks"
@@ -58,19 +59,20 @@ func Run(src trace.Source, s Setup) (Row, error) {
 	}
 	fleet := scheduler.Fleet{Workers: s.Workers, Slots: max(1, s.Slots), Buyers: s.Buyers,
 		Reserve: int(s.Reserve * float64(s.Workers) / 100), Kinds: s.Kinds, Slowing: s.Slowing}
-	a, n, err := lookUp(s.Scheduler)
+	a, _, err := registry.Parse(s.Scheduler)
 	if err != nil {
 		return Row{}, err
 	}
-	if s.Kinds > 0 && !a.fits {
-		return Row{}, fault.New(fault.Invalid, slots.CodeScheduler,
-			"%s does not know of constraints; choose sparrow", a.name)
+	if s.Kinds > 0 && !a.Constraints {
+		return Row{}, fault.New(fault.Invalid, scheduler.CodeScheduler,
+			"%s does not know of constraints; choose sparrow", a.Name)
 	}
-	s.Decide = a.decides.decideBy()
-	if a.decides == inOnePlace { // one path, in which every job waits for the slowest decision
+	decides := simulations()[a.Name].decides
+	s.Decide = decides.decideBy()
+	if decides == inOnePlace { // one path, in which every job waits for the slowest decision
 		s.Think = [2]slots.Think{slowerThink(s.Think), slowerThink(s.Think)}
 	}
-	if s.Shared = 1; a.name == "market" { // the market counts slots as workers
+	if s.Shared = 1; a.Name == "market" { // the market counts slots as workers
 		s.Shared = fleet.Slots
 		s.Deaths = deathsOfSlots(s.Deaths, int32(fleet.Slots))
 	}
@@ -94,7 +96,9 @@ func Run(src trace.Source, s Setup) (Row, error) {
 		}
 	}
 	began := cpuSeconds()
-	build := func(fleet scheduler.Fleet) (scheduler.Strategy, error) { return a.make(fleet, s.Compat, n) }
+	build := func(fleet scheduler.Fleet) (scheduler.Strategy, error) {
+		return registry.New(s.Scheduler, fleet, registry.Options{Compat: s.Compat})
+	}
 	tot, err := slots.Run(build, fleet, src, s.Options)
 	if err != nil {
 		return row, err
@@ -155,22 +159,6 @@ func (r *Row) fillTotals(tot slots.Totals, slotCount int) {
 	if tot.End > 0 {
 		r.Busy = float64(tot.Busy) / float64(tot.End) / float64(slotCount)
 	}
-}
-
-// decideBy returns the function that assigns a job's decider; nil: its buyer.
-func (d deciders) decideBy() func(*scheduler.Job) int32 {
-	switch d {
-	case inOnePlace, multiPath:
-		return func(*scheduler.Job) int32 { return 0 }
-	case longInOne:
-		return func(j *scheduler.Job) int32 {
-			if j.Long {
-				return -1
-			}
-			return j.Buyer
-		}
-	}
-	return nil
 }
 
 func slowerThink(by [2]slots.Think) slots.Think {

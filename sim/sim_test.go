@@ -109,10 +109,3 @@ func TestHTMLReportIsSelfContained(t *testing.T) {
 		t.Errorf("%d plots; mean %.1f, bound A %.1f", strings.Count(text, "<svg"), s.Mean, b.A.Mean)
 	}
 }
-
-func TestUnknownSchedulersAreNamed(t *testing.T) {
-	if _, err := sim.Known([]string{"market", "sparow"}); err == nil ||
-		!strings.Contains(err.Error(), `no scheduler is named "sparow"; there are market`) {
-		t.Fatal(err)
-	}
-}

@@ -16,9 +16,9 @@ import (
 	"github.com/soukhq/souk/core/decision"
 	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/core/policy"
+	"github.com/soukhq/souk/core/scheduler/registry"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/node"
-	"github.com/soukhq/souk/sim"
 	"github.com/soukhq/souk/sim/ab"
 	"github.com/soukhq/souk/store/decisionlog"
 )
@@ -74,7 +74,7 @@ second scheduler's less the first's, with its 95 % interval.`,
 	f.IntVar(&o.moves, "moves", 20, "how many moves to print")
 	f.BoolVar(&o.jobs, "jobs", false, "simulate two schedulers on the cluster's own jobs")
 	f.StringSliceVar(&o.schedulers, "schedulers", []string{"market", "sparrow"}, "with --jobs: the two schedulers")
-	completeWith(cmd, "schedulers", sim.Schedulers()...)
+	completeWith(cmd, "schedulers", registry.Names()...)
 	f.StringVar(&o.since, "since", "24h", "with --jobs: jobs submitted since a time, or a duration before now")
 	f.IntVar(&o.workers, "workers", 0, "with --jobs: how many workers (default the cluster's that are ready)")
 	f.IntVar(&o.slots, "slots", 0,

@@ -11,6 +11,7 @@ import (
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/jobs"
+	"github.com/soukhq/souk/core/scheduler/registry"
 	"github.com/soukhq/souk/core/trial"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/sim"
@@ -51,7 +52,7 @@ func abJobs(ctx context.Context, c *cli.Env, o *jobsFlags) error {
 	if len(o.schedulers) != 2 {
 		return cli.Usagef("--schedulers names two, such as --schedulers market,sparrow, not %d", len(o.schedulers))
 	}
-	names, err := sim.Known(o.schedulers)
+	names, err := registry.ParseList(o.schedulers)
 	if err != nil {
 		return err
 	}

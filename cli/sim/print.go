@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/core/scheduler/registry"
 	"github.com/soukhq/souk/sim"
 	"github.com/soukhq/souk/sim/ticks"
 	"github.com/soukhq/souk/sim/trace"
@@ -196,16 +197,16 @@ func cmdSimSchedulers(c *cli.Env) *cobra.Command {
 		Args:    cli.Args(0, 1, "one scheduler's name, or nothing"),
 		Example: "  souk sim schedulers\n  souk sim schedulers hawk",
 	}
-	cmd.ValidArgsFunction = cobra.FixedCompletions(sim.Schedulers(), cobra.ShellCompDirectiveNoFileComp)
+	cmd.ValidArgsFunction = cobra.FixedCompletions(registry.Names(), cobra.ShellCompDirectiveNoFileComp)
 	cmd.RunE = func(_ *cobra.Command, names []string) error {
-		list := sim.Abouts()
+		list := registry.Abouts()
 		if len(names) == 1 {
-			known, err := sim.Known(names)
+			known, err := registry.ParseList(names)
 			if err != nil {
 				return err
 			}
 			name, _, _ := strings.Cut(known[0], ":")
-			list = slices.DeleteFunc(list, func(a sim.About) bool { return a.Name != name })
+			list = slices.DeleteFunc(list, func(a registry.About) bool { return a.Name != name })
 		}
 		switch {
 		case c.JSON:
@@ -217,7 +218,7 @@ func cmdSimSchedulers(c *cli.Env) *cobra.Command {
 		default:
 			var rows [][]cli.Cell
 			for _, a := range list {
-				rows = append(rows, cli.Cells(a.Name, a.Number, a.Paper, a.Not))
+				rows = append(rows, cli.Cells(a.Name, a.Number, a.Paper, a.LeftOut))
 			}
 			c.Table([]cli.Column{cli.Keep("NAME"), cli.Keep("N IN NAME:N IS").Cut(12), cli.Keep("PAPER").Cut(20),
 				cli.Keep("LEFT OUT").Cut(12)}, rows)
@@ -228,12 +229,12 @@ func cmdSimSchedulers(c *cli.Env) *cobra.Command {
 }
 
 // printAbout prints what a scheduler is, whole.
-func printAbout(c *cli.Env, a sim.About) {
+func printAbout(c *cli.Env, a registry.About) {
 	fmt.Fprintf(c.Out, "%s: %s\n", a.Name, a.Paper)
 	if a.Number != "" {
 		fmt.Fprintf(c.Out, "  N in %s:N is %s\n", a.Name, a.Number)
 	}
-	if a.Not != "" {
-		fmt.Fprintf(c.Out, "  left out: %s\n", a.Not)
+	if a.LeftOut != "" {
+		fmt.Fprintf(c.Out, "  left out: %s\n", a.LeftOut)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/core/scheduler/registry"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/sim"
 	"github.com/soukhq/souk/sim/slots"
@@ -75,8 +76,8 @@ func Sim(c *cli.Env) *cobra.Command {
 		Example: "  souk sim run --trace yahoo.tr.gz --workers 4000\n  souk sim run --scheduler sparrow --trace " +
 			"gen:sparrow:0.8 --workers 10000 --slots 4 --json",
 	}
-	r.Flags().StringVar(&one, "scheduler", "market", "the scheduler: "+strings.Join(sim.Schedulers(), ", "))
-	completeWith(r, "scheduler", sim.Schedulers()...)
+	r.Flags().StringVar(&one, "scheduler", "market", "the scheduler: "+strings.Join(registry.Names(), ", "))
+	completeWith(r, "scheduler", registry.Names()...)
 	run.register(r, 1)
 	r.RunE = func(cmd *cobra.Command, _ []string) error {
 		run.schedulers = []string{one}
@@ -95,8 +96,8 @@ func Sim(c *cli.Env) *cobra.Command {
 			"baseline'",
 	}
 	m.Flags().StringSliceVar(&cmp.schedulers, "schedulers", []string{"market", "sparrow", "hawk", "eagle"},
-		"the schedulers, or all: "+strings.Join(sim.Schedulers(), ", "))
-	completeWith(m, "schedulers", append(sim.Schedulers(), "all")...)
+		"the schedulers, or all: "+strings.Join(registry.Names(), ", "))
+	completeWith(m, "schedulers", append(registry.Names(), "all")...)
 	m.Flags().StringArrayVar(
 		&cmp.failIf,
 		"fail-if",
@@ -303,7 +304,7 @@ func simCompare(ctx context.Context, c *cli.Env, o *simFlags) error {
 		}
 		gates = append(gates, g)
 	}
-	names, err := sim.Known(o.schedulers)
+	names, err := registry.ParseList(o.schedulers)
 	if err != nil {
 		return err
 	}

@@ -10,9 +10,10 @@ func (r *runner) checkFaults() error {
 	switch {
 	case r.mortal != nil:
 	case r.opt.Loss > 0:
-		return fault.New(fault.Invalid, CodeScheduler, "this scheduler cannot handle lost messages; choose market")
+		return fault.New(fault.Invalid, scheduler.CodeScheduler,
+			"this scheduler cannot handle lost messages; choose market")
 	case len(r.opt.Deaths) > 0 && r.fleet.Kinds > 0:
-		return fault.New(fault.Invalid, CodeScheduler,
+		return fault.New(fault.Invalid, scheduler.CodeScheduler,
 			"constraints and the death of workers do not go together; choose one of them")
 	case len(r.opt.Deaths) > 0:
 		r.gens = newGenerations(r.party.Workers)

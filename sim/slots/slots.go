@@ -16,9 +16,6 @@ import (
 	"github.com/soukhq/souk/sim/trace"
 )
 
-// CodeScheduler says that no scheduler has this name, or it cannot do this.
-const CodeScheduler fault.Code = "scheduler"
-
 // Options are the parameters of a run.
 type Options struct {
 	Seed   uint64
