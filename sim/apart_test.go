@@ -50,6 +50,32 @@ func TestPartiesKnowOnlyWhatTheyWereTold(t *testing.T) {
 	}
 }
 
+// TestMessagesTravelAsJSON: a run in which each party reads the messages to it from JSON is the same, tick by tick, as
+// one in which it gets them as they were sent.
+func TestMessagesTravelAsJSON(t *testing.T) {
+	for _, name := range registry.Names() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for seed := range uint64(10) {
+				open, s := drawRun(name, seed)
+				s.Apart = true
+				sent, err := runRow(open, s)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.Wire = true
+				read, err := runRow(open, s)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if a, b := figuresOf(t, sent), figuresOf(t, read); sent.Hash != read.Hash || a != b {
+					t.Fatalf("seed %d: in memory\n%x %s\nas JSON\n%x %s", seed, sent.Hash, a, read.Hash, b)
+				}
+			}
+		})
+	}
+}
+
 // drawRun draws a small run of a scheduler.
 func drawRun(name string, seed uint64) (sim.Opener, sim.Setup) {
 	rng := rand.New(rand.NewPCG(seed, 51))

@@ -23,12 +23,13 @@ const Second Time = 1_000_000
 
 // Job is what a job's submission and each message about it say of it. The actual durations of its tasks are not here.
 type Job struct {
-	Submitted Time
-	Estimate  Time  // of one task: the job's mean, or an estimate with errors
-	Tasks     int32 // how many it has
-	Buyer     int32 // the buyer whose client submitted it
-	Kind      int32 // of the workers that its tasks can run on; 0 is any. Worker w is of kind w mod Fleet.Kinds plus 1
-	Long      bool  // by the trace's cutoff on the mean task duration
+	Submitted Time  `json:"s,omitempty"`
+	Estimate  Time  `json:"e,omitempty"` // of one task: the job's mean, or an estimate with errors
+	Tasks     int32 `json:"n,omitempty"` // how many it has
+	Buyer     int32 `json:"b,omitempty"` // the buyer whose client submitted it
+	// of the workers that its tasks can run on; 0 is any. Worker w is of kind w mod Fleet.Kinds plus 1
+	Kind int32 `json:"k,omitempty"`
+	Long bool  `json:"l,omitempty"` // by the trace's cutoff on the mean task duration
 }
 
 // Role is what a party is.
@@ -58,37 +59,29 @@ type Parties struct{ Workers, Buyers, Centers int }
 // Kind is the kind of a message. Each architecture has its own.
 type Kind uint8
 
-// Msg is a message, or a note to its sender. Its Kind determines which fields are set.
+// Msg is a message, or a note to its sender. Its Kind determines which fields are set. Between hosts it travels as JSON,
+// and its Payload beside it: see PayloadReader.
 type Msg struct {
-	Time    Time    // the moment or the span that it is about
-	At      Time    // when it was sent, if its age matters
-	Payload Payload // receivers must not change it
-	To      int32   // its receiver, a party of role Role
-	From    int32   // a worker, buyer or center
-	Job     int32   // 0: it is not about a job
-	Task    int32   // a task of Job, or the first of Count
-	Count   int32   // tasks
-	Offer   int32   // of a worker's free slot, counted by the worker from 1
-	Kind    Kind
-	Role    Role
-	Hops    uint8
-	Flag    bool
-	Done    bool
-	Note    bool // not sent: a note to its sender
-	Sure    bool // sent over a connection that repeats lost packets: a loss costs time, not the message
-}
-
-// Payload is what a message carries beyond its fields.
-type Payload interface {
-	// Number returns what distinguishes a payload from others of its type, for a hash of a run.
-	Number() int32
-}
-
-// Teller is a Payload that is about jobs.
-type Teller interface {
-	Payload
-	// Jobs calls visit for each of them.
-	Jobs(visit func(job int32))
+	Time    Time    `json:"t,omitempty"`  // the moment or the span that it is about
+	At      Time    `json:"at,omitempty"` // when it was sent, if its age matters
+	Payload Payload `json:"-"`            // receivers must not change it
+	To      int32   `json:"to,omitempty"` // its receiver, a party of role Role
+	From    int32   `json:"f,omitempty"`  // a worker, buyer or center
+	Job     int32   `json:"j,omitempty"`  // 0: it is not about a job
+	Task    int32   `json:"n,omitempty"`  // a task of Job, or the first of Count
+	Count   int32   `json:"c,omitempty"`  // tasks
+	Offer   int32   `json:"o,omitempty"`  // of a worker's free slot, counted by the worker from 1
+	Kind    Kind    `json:"k,omitempty"`
+	Role    Role    `json:"r,omitempty"`
+	Hops    uint8   `json:"h,omitempty"`
+	Flag    bool    `json:"x,omitempty"`
+	Done    bool    `json:"d,omitempty"`
+	Note    bool    `json:"note,omitempty"` // not sent: a note to its sender
+	Sure    bool    `json:"s,omitempty"`    // sent over a connection that repeats lost packets: a loss costs time, not the message
+	// It hands Task of Job to its receiver, a worker, to run. Only buyers set it, and always for one task: Count, if set,
+	// is what the Kind says. The worker may refuse the task, or return it later. Repeated grants and second copies of a
+	// task set it, too; probes, permissions to run a task that the worker already has, and messages from centers do not
+	Gives bool `json:"g,omitempty"`
 }
 
 // Receiver returns the party that a message is for.

@@ -1,11 +1,17 @@
 package slots
 
-import "github.com/soukhq/souk/core/scheduler"
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/soukhq/souk/core/scheduler"
+)
 
 // apart is a Strategy in which each party has an instance of its own. The instance gets the steps of that party only,
 // and is told of the jobs in its messages. Whatever a party knew without a message makes such a run differ from the
-// run of one instance, or ends it.
+// run of one instance, or ends it. With wire, so does what a message loses on its way as JSON.
 type apart struct {
+	wire    bool
 	fleet   scheduler.Strategy // takes no step: it is asked what depends on the fleet alone
 	parties map[scheduler.Party]*instance
 	all     []scheduler.Party
@@ -17,8 +23,8 @@ type instance struct {
 	known map[int32]bool
 }
 
-func setApart(fleet scheduler.Strategy, build func() (scheduler.Strategy, error)) (*apart, error) {
-	a := &apart{fleet: fleet, parties: map[scheduler.Party]*instance{}}
+func setApart(fleet scheduler.Strategy, wire bool, build func() (scheduler.Strategy, error)) (*apart, error) {
+	a := &apart{wire: wire, fleet: fleet, parties: map[scheduler.Party]*instance{}}
 	n := fleet.Parties()
 	for role, count := range []int{n.Workers, n.Buyers, n.Centers} {
 		for id := range int32(count) {
@@ -34,14 +40,42 @@ func setApart(fleet scheduler.Strategy, build func() (scheduler.Strategy, error)
 	return a, nil
 }
 
-// stepOf returns the instance whose step it is, which is told of a job; 0: of none.
-func (a *apart) stepOf(d *scheduler.Env, job int32) *instance {
+// step has the instance whose step it is take it. It is told of a job before; 0: of none.
+func (a *apart) step(d *scheduler.Env, job int32, take func(*instance)) {
 	i := a.parties[d.Self]
 	if job != 0 {
 		i.known[job] = true
 	}
 	d.Known = i.known
-	return i
+	earlier := len(d.Outs)
+	take(i)
+	if !a.wire {
+		return
+	}
+	for k := range d.Outs[earlier:] {
+		if o := &d.Outs[earlier+k]; !o.Run && !o.Msg.Note {
+			o.Msg = a.carry(o.Msg)
+		}
+	}
+}
+
+// carry returns what the receiver reads of a message that was sent as JSON, its payload apart.
+func (a *apart) carry(m scheduler.Msg) (read scheduler.Msg) {
+	mustCarry := func(err error) {
+		if err != nil {
+			panic(fmt.Sprintf("slots: a message of kind %d to %v cannot travel: %v", m.Kind, m.Receiver(), err))
+		}
+	}
+	sent, err := json.Marshal(m)
+	mustCarry(err)
+	var raw []byte
+	if m.Payload != nil {
+		raw, err = json.Marshal(m.Payload)
+		mustCarry(err)
+	}
+	mustCarry(json.Unmarshal(sent, &read))
+	mustCarry(read.ReadPayload(a.parties[read.Receiver()].Strategy, raw))
+	return read
 }
 
 // Parties implements scheduler.Strategy.
@@ -51,7 +85,9 @@ func (a *apart) Parties() scheduler.Parties { return a.fleet.Parties() }
 func (a *apart) Entry(j scheduler.Job) scheduler.Party { return a.fleet.Entry(j) }
 
 // Arrive implements scheduler.Strategy.
-func (a *apart) Arrive(d *scheduler.Env, job int32) { a.stepOf(d, job).Arrive(d, job) }
+func (a *apart) Arrive(d *scheduler.Env, job int32) {
+	a.step(d, job, func(i *instance) { i.Arrive(d, job) })
+}
 
 // Deliver implements scheduler.Strategy.
 func (a *apart) Deliver(d *scheduler.Env, m scheduler.Msg) {
@@ -59,28 +95,33 @@ func (a *apart) Deliver(d *scheduler.Env, m scheduler.Msg) {
 	if m.Note {
 		job = 0 // nobody tells anything to itself
 	}
-	i := a.stepOf(d, job)
-	if p, ok := m.Payload.(scheduler.Teller); ok {
-		p.Jobs(func(job int32) { i.known[job] = true })
-	}
-	i.Deliver(d, m)
+	a.step(d, job, func(i *instance) {
+		if p, ok := m.Payload.(scheduler.Teller); ok {
+			p.Jobs(func(job int32) { i.known[job] = true })
+		}
+		i.Deliver(d, m)
+	})
 }
 
 // Ended implements scheduler.Strategy.
-func (a *apart) Ended(d *scheduler.Env, job, n int32) { a.stepOf(d, 0).Ended(d, job, n) }
+func (a *apart) Ended(d *scheduler.Env, job, n int32) {
+	a.step(d, 0, func(i *instance) { i.Ended(d, job, n) })
+}
 
 // Freed implements scheduler.Strategy.
-func (a *apart) Freed(d *scheduler.Env) { a.stepOf(d, 0).Freed(d) }
+func (a *apart) Freed(d *scheduler.Env) { a.step(d, 0, func(i *instance) { i.Freed(d) }) }
 
 // Died implements scheduler.Mortal, as its instances do.
-func (a *apart) Died(d *scheduler.Env) { a.mortalOf(d).Died(d) }
+func (a *apart) Died(d *scheduler.Env) {
+	a.step(d, 0, func(i *instance) { i.Strategy.(scheduler.Mortal).Died(d) })
+}
 
 // Noticed implements scheduler.Mortal.
-func (a *apart) Noticed(d *scheduler.Env, worker int32) { a.mortalOf(d).Noticed(d, worker) }
+func (a *apart) Noticed(d *scheduler.Env, worker int32) {
+	a.step(d, 0, func(i *instance) { i.Strategy.(scheduler.Mortal).Noticed(d, worker) })
+}
 
 // Back implements scheduler.Mortal.
-func (a *apart) Back(d *scheduler.Env, worker int32) { a.mortalOf(d).Back(d, worker) }
-
-func (a *apart) mortalOf(d *scheduler.Env) scheduler.Mortal {
-	return a.stepOf(d, 0).Strategy.(scheduler.Mortal)
+func (a *apart) Back(d *scheduler.Env, worker int32) {
+	a.step(d, 0, func(i *instance) { i.Strategy.(scheduler.Mortal).Back(d, worker) })
 }

@@ -30,6 +30,7 @@ type Options struct {
 	Deaths []Death
 	Buyers int      // number of buyers' clients, who are as many buyers unless the Strategy has fewer; 0: 1
 	Apart  bool     // each party has an instance of the Strategy of its own, and knows what it was told: see apart
+	Wire   bool     // with Apart: what is sent travels as JSON, as between hosts. For tests
 	Think  [2]Think // the decision time for a short job and for a long one
 	scheduler.Slowing
 	Shared int // with Slowing: how many successive workers are slots of one machine; 0: 1
@@ -186,7 +187,7 @@ func (r *runner) makeStrategy(fleet scheduler.Fleet) error {
 	if r.arch, r.mortal, r.party = arch, mortal, arch.Parties(); !r.opt.Apart {
 		return nil
 	}
-	a, err := setApart(arch, build)
+	a, err := setApart(arch, r.opt.Wire, build)
 	if r.arch = a; isMortal {
 		r.mortal = a
 	}

@@ -40,20 +40,22 @@ type task struct{ job, n int32 }
 
 // load is a worker's state, from which its expected wait follows at any time.
 type load struct {
-	queued     scheduler.Time // estimated work in the queue of regular tasks
-	runs       scheduler.Time // sum of the estimates of running tasks
-	since      scheduler.Time // sum of their start times
-	busy, free int32          // slots; neither: those that wait for a buyer's word
+	Queued scheduler.Time `json:"q,omitempty"` // estimated work in the queue of regular tasks
+	Runs   scheduler.Time `json:"r,omitempty"` // sum of the estimates of running tasks
+	Since  scheduler.Time `json:"s,omitempty"` // sum of their start times
+	// slots; neither: those that wait for a buyer's word
+	Busy int32 `json:"b,omitempty"`
+	Free int32 `json:"f,omitempty"`
 }
 
 // expectedWait returns how long a new regular task is expected to wait.
 func (l *load) expectedWait(now scheduler.Time) scheduler.Time {
-	if l.free > 0 {
+	if l.Free > 0 {
 		return 0
 	}
-	wait := l.queued + max(1, l.runs-(scheduler.Time(l.busy)*now-l.since))
-	if l.busy > 1 {
-		wait /= scheduler.Time(l.busy)
+	wait := l.Queued + max(1, l.Runs-(scheduler.Time(l.Busy)*now-l.Since))
+	if l.Busy > 1 {
+		wait /= scheduler.Time(l.Busy)
 	}
 	return max(1, wait)
 }
@@ -61,27 +63,53 @@ func (l *load) expectedWait(now scheduler.Time) scheduler.Time {
 // report is a worker's load, as the worker tells it.
 type report struct {
 	load
-	worker int32
+	Worker int32 `json:"w,omitempty"`
 }
 
 // Number implements scheduler.Payload.
 func (r *report) Number() int32 {
-	return 31*(31*(31*r.busy+r.free)+int32(r.queued)) + int32(r.runs+r.since)
+	return 31*(31*(31*r.Busy+r.Free)+int32(r.Queued)) + int32(r.Runs+r.Since)
 }
 
 // publication is what has changed since the one before.
 type publication struct {
-	open    int32 // number of open jobs
-	changes []*report
+	Open    int32     `json:"o,omitempty"` // number of open jobs
+	Changes []*report `json:"c,omitempty"`
 }
 
 // Number implements scheduler.Payload.
 func (p *publication) Number() int32 {
-	n := p.open
-	for _, r := range p.changes {
-		n = 31*(31*n+r.worker) + r.Number()
+	n := p.Open
+	for _, r := range p.Changes {
+		n = 31*(31*n+r.Worker) + r.Number()
 	}
 	return n
+}
+
+// ReadPayload implements scheduler.PayloadReader.
+func (a *Apollo) ReadPayload(k scheduler.Kind, raw []byte) (scheduler.Payload, error) {
+	switch k {
+	case kindReport:
+		r, err := scheduler.DecodePayload[report](raw)
+		if err != nil {
+			return nil, err
+		}
+		return r, a.checkReport(r)
+	case kindPublish:
+		p, err := scheduler.DecodePayload[publication](raw)
+		if err != nil {
+			return nil, err
+		}
+		return p, scheduler.CheckEach(p.Changes, a.checkReport)
+	}
+	return nil, scheduler.RefusePayload(k, raw)
+}
+
+// checkReport refuses a report of a worker or of slots that do not exist.
+func (a *Apollo) checkReport(r *report) error {
+	return cmp.Or(scheduler.CheckRange("worker", r.Worker, 0, int32(len(a.workers)-1)),
+		scheduler.CheckRange("busy slots", r.Busy, 0, a.slots),
+		scheduler.CheckRange("free slots", r.Free, 0, a.slots-r.Busy))
 }
 
 // monitor is the center's state.
@@ -114,7 +142,7 @@ func New(fleet scheduler.Fleet, opt Options) *Apollo {
 	a := &Apollo{opt: opt, slots: int32(max(1, fleet.Slots)), free: fleet.FreeSlots(),
 		workers: make([]worker, fleet.Workers), buyers: make([]buyer, max(1, fleet.Buyers))}
 	for i := range a.workers {
-		a.workers[i].free = a.free
+		a.workers[i].Free = a.free
 	}
 	return a
 }
@@ -147,17 +175,17 @@ func (a *Apollo) deliverToMonitor(d *scheduler.Env, m scheduler.Msg) {
 	c := &a.monitor
 	switch m.Kind {
 	case kindReport:
-		c.next.changes = append(c.next.changes, m.Payload.(*report))
+		c.next.Changes = append(c.next.Changes, m.Payload.(*report))
 	case kindOpened:
-		c.next.open++
+		c.next.Open++
 	case kindClosed:
-		c.next.open--
+		c.next.Open--
 	case kindPublish:
 		p := c.next
 		for i := range a.buyers {
 			d.Send(scheduler.Msg{Kind: kindPublish, Role: scheduler.Buyer, To: int32(i), Payload: &p})
 		}
-		c.noted, c.next.changes = false, nil
+		c.noted, c.next.Changes = false, nil
 		return
 	}
 	if !c.noted {

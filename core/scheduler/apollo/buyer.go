@@ -29,7 +29,7 @@ func (s *seen) expectedWait(now scheduler.Time) scheduler.Time {
 	return s.load.expectedWait(now) + s.placed
 }
 
-func (s *seen) isIdle() bool { return s.free > 0 && s.placed == 0 }
+func (s *seen) isIdle() bool { return s.Free > 0 && s.placed == 0 }
 
 // job is a buyer's state of an open job.
 type job struct {
@@ -55,7 +55,7 @@ func (a *Apollo) buyerOf(d *scheduler.Env) *buyer {
 	if b.matrix == nil {
 		b.jobs, b.matrix = map[int32]*job{}, make([]seen, len(a.workers))
 		for w := range b.matrix {
-			if b.matrix[w].free = a.free; a.free > 0 {
+			if b.matrix[w].Free = a.free; a.free > 0 {
 				b.idle++
 			}
 		}
@@ -101,9 +101,9 @@ func (a *Apollo) deliverToBuyer(d *scheduler.Env, m scheduler.Msg) {
 }
 
 func (b *buyer) readPublication(p *publication) {
-	b.open = p.open
-	for _, r := range p.changes {
-		s := &b.matrix[r.worker]
+	b.open = p.Open
+	for _, r := range p.Changes {
+		s := &b.matrix[r.Worker]
 		if s.isIdle() {
 			b.idle--
 		}
@@ -175,7 +175,7 @@ func (a *Apollo) dispatchTasks(d *scheduler.Env, b *buyer, id int32) {
 		b.placeAt(w, of.Estimate)
 		j.spares = append(j.spares, spare{j.next, w})
 		d.Send(scheduler.Msg{Kind: kindOpportunistic, Role: scheduler.Worker, To: w, From: d.Self.ID, Job: id,
-			Task: j.next})
+			Task: j.next, Gives: true})
 		j.next++
 	}
 }
@@ -197,7 +197,7 @@ func (a *Apollo) placeTasks(d *scheduler.Env, b *buyer, job, from, end int32) {
 	for n := from; n < end; n++ {
 		p := &b.heap[0]
 		d.Send(scheduler.Msg{Kind: kindTask, Role: scheduler.Worker, To: p.worker, From: d.Self.ID, Job: job, Task: n,
-			Time: p.at})
+			Time: p.at, Gives: true})
 		b.placeAt(p.worker, each)
 		p.at += max(1, each)
 		scheduler.SiftDown(b.heap, 0, isSooner)
@@ -229,7 +229,7 @@ func (a *Apollo) queueAgain(d *scheduler.Env, b *buyer, m scheduler.Msg) {
 	j.late[m.Task] = false
 	b.placeAt(best, d.Job(m.Job).Estimate)
 	d.Send(scheduler.Msg{Kind: kindTask, Role: scheduler.Worker, To: best, From: m.To, Job: m.Job, Task: m.Task,
-		Time: least, Flag: true})
+		Time: least, Flag: true, Gives: true})
 }
 
 // endTask takes note of a task's end, and places further tasks.

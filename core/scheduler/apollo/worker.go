@@ -37,19 +37,19 @@ func (a *Apollo) deliverToWorker(d *scheduler.Env, m scheduler.Msg) {
 		}
 	case kindOverdue:
 		if len(w.regular) > 0 && w.regular[0].task == t {
-			w.reportLate(d, &w.regular[0], w.expectedWait(d.Now)-w.queued)
+			w.reportLate(d, &w.regular[0], w.expectedWait(d.Now)-w.Queued)
 			d.Note(m.Time, scheduler.Msg{Kind: kindOverdue, Job: m.Job, Task: m.Task, Time: 2 * m.Time})
 		}
 	case kindRun:
 		a.runTask(d, w, t)
 	case kindDrop:
 		d.Idled++
-		w.free++
+		w.Free++
 		a.serveNext(d, w)
 	case kindReport:
 		w.noted = false
 		d.Send(scheduler.Msg{Kind: kindReport, Role: scheduler.Center, From: m.To,
-			Payload: &report{load: w.load, worker: m.To}})
+			Payload: &report{load: w.load, Worker: m.To}})
 	}
 }
 
@@ -59,8 +59,8 @@ func (a *Apollo) queueAt(d *scheduler.Env, w *worker, t due) {
 		w.reportLate(d, &t, wait)
 	}
 	w.regular = append(w.regular, t)
-	w.queued += d.Job(t.job).Estimate
-	if a.noteReport(d, w); len(w.regular) == 1 && w.free == 0 {
+	w.Queued += d.Job(t.job).Estimate
+	if a.noteReport(d, w); len(w.regular) == 1 && w.Free == 0 {
 		a.noteOverdue(d, w)
 	}
 	a.serveNext(d, w)
@@ -92,14 +92,14 @@ func (a *Apollo) noteReport(d *scheduler.Env, w *worker) {
 // serveNext runs the next task: regular ones in order, or an opportunistic one if there is none. A slot is held while
 // a buyer says whether its task's other copy runs.
 func (a *Apollo) serveNext(d *scheduler.Env, w *worker) {
-	for w.free > 0 {
+	for w.Free > 0 {
 		switch {
 		case len(w.regular) > 0:
 			t := w.regular[0]
 			w.regular = w.regular[1:]
 			j := d.Job(t.job)
-			w.queued -= j.Estimate
-			if w.free--; len(w.regular) > 0 && w.free == 0 {
+			w.Queued -= j.Estimate
+			if w.Free--; len(w.regular) > 0 && w.Free == 0 {
 				a.noteOverdue(d, w)
 			}
 			if !t.asks {
@@ -113,7 +113,7 @@ func (a *Apollo) serveNext(d *scheduler.Env, w *worker) {
 			i := d.RNG.IntN(len(w.opportunistic))
 			t := w.opportunistic[i]
 			w.opportunistic = slices.Delete(w.opportunistic, i, i+1)
-			w.free--
+			w.Free--
 			a.runTask(d, w, t)
 		default:
 			a.noteReport(d, w)
@@ -124,9 +124,9 @@ func (a *Apollo) serveNext(d *scheduler.Env, w *worker) {
 
 // runTask runs a task in a slot that is no longer free.
 func (a *Apollo) runTask(d *scheduler.Env, w *worker, t task) {
-	w.busy++
-	w.runs += d.Job(t.job).Estimate
-	w.since += d.Now
+	w.Busy++
+	w.Runs += d.Job(t.job).Estimate
+	w.Since += d.Now
 	a.noteReport(d, w)
 	d.Run(t.job, t.n)
 }
@@ -135,12 +135,12 @@ func (a *Apollo) runTask(d *scheduler.Env, w *worker, t task) {
 func (a *Apollo) Ended(d *scheduler.Env, job, n int32) {
 	w := &a.workers[d.Self.ID]
 	// only sums are kept of running tasks: subtract their mean
-	w.runs -= w.runs / scheduler.Time(w.busy)
-	w.since -= w.since / scheduler.Time(w.busy)
-	if w.busy--; w.busy == 0 {
-		w.runs, w.since = 0, 0
+	w.Runs -= w.Runs / scheduler.Time(w.Busy)
+	w.Since -= w.Since / scheduler.Time(w.Busy)
+	if w.Busy--; w.Busy == 0 {
+		w.Runs, w.Since = 0, 0
 	}
-	w.free++
+	w.Free++
 	a.serveNext(d, w)
 	d.Send(scheduler.Msg{Kind: kindEnded, Role: scheduler.Buyer, To: d.Job(job).Buyer, From: d.Self.ID, Job: job,
 		Task: n})
@@ -149,6 +149,6 @@ func (a *Apollo) Ended(d *scheduler.Env, job, n int32) {
 // Freed implements scheduler.Strategy.
 func (a *Apollo) Freed(d *scheduler.Env) {
 	w := &a.workers[d.Self.ID]
-	w.free++
+	w.Free++
 	a.serveNext(d, w)
 }

@@ -2,6 +2,7 @@ package central
 
 import (
 	"cmp"
+	"math"
 
 	"github.com/soukhq/souk/core/scheduler"
 	"github.com/soukhq/souk/core/scheduler/probing"
@@ -33,6 +34,20 @@ type report struct {
 
 // Number implements scheduler.Payload.
 func (l *Load) Number() int32 { return int32(l.Queued) }
+
+// ReadPayload implements scheduler.PayloadReader.
+func (l *LeastWait) ReadPayload(k scheduler.Kind, raw []byte) (scheduler.Payload, error) {
+	if k != kindReport {
+		return nil, scheduler.RefusePayload(k, raw)
+	}
+	load, err := scheduler.DecodePayload[Load](raw)
+	if err != nil {
+		return nil, err
+	}
+	return load, cmp.Or(scheduler.CheckRange("queued work", load.Queued, 0, math.MaxInt64),
+		scheduler.CheckRange("start", load.Since, -1, math.MaxInt64),
+		scheduler.CheckRange("estimate", load.Takes, 0, math.MaxInt64))
+}
 
 // NewLeastWait makes a LeastWait for a fleet. every is the time between two readings of the queues, 0 for always;
 // workers then use SRPT with Eagle's cap. With tell they hear what remains of a job whenever an eighth of its tasks are

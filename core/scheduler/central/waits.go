@@ -10,9 +10,9 @@ import (
 
 // Load is what a center knows of a worker.
 type Load struct {
-	Queued scheduler.Time // estimated work, including running tasks
-	Since  scheduler.Time // start of the task that began last; -1: none runs
-	Takes  scheduler.Time // estimate of that task
+	Queued scheduler.Time `json:"q,omitempty"` // estimated work, including running tasks
+	Since  scheduler.Time `json:"s,omitempty"` // start of the task that began last; -1: none runs
+	Takes  scheduler.Time `json:"t,omitempty"` // estimate of that task
 }
 
 // Waits is how much estimated work is queued at each worker: what was placed there, less what the worker has told of as

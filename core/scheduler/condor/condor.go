@@ -287,6 +287,7 @@ func (a *agent) useClaim(d *scheduler.Env, m scheduler.Msg) bool {
 	}
 	b := &a.jobs[0]
 	m.Kind, m.Role, m.From, m.Job, m.Task = kindClaim, scheduler.Worker, d.Self.ID, b.job, b.next
+	m.Gives = true
 	if b.next++; b.next == b.tasks {
 		a.jobs = a.jobs[1:]
 	}

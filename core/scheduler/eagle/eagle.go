@@ -32,12 +32,26 @@ const (
 
 // longTasks is where long tasks were at a time, as the center knew: bit w is worker w.
 type longTasks struct {
-	bits []uint64
-	at   scheduler.Time
+	Bits []uint64       `json:"w"`
+	At   scheduler.Time `json:"t"`
 }
 
 // Number implements scheduler.Payload.
-func (l *longTasks) Number() int32 { return int32(l.at) }
+func (l *longTasks) Number() int32 { return int32(l.At) }
+
+// ReadPayload implements scheduler.PayloadReader. Probes of short jobs, and rejections by a worker that has had none of a
+// long job, have no payload.
+func (e *Eagle) ReadPayload(k scheduler.Kind, raw []byte) (scheduler.Payload, error) {
+	if k != probing.KindProbe && k != kindReject || len(raw) == 0 {
+		return nil, scheduler.RefusePayload(k, raw)
+	}
+	l, err := scheduler.DecodePayload[longTasks](raw)
+	if err != nil {
+		return nil, err
+	}
+	words := (len(e.Workers) + 63) / 64
+	return l, scheduler.CheckRange("words of workers", len(l.Bits), words, words)
+}
 
 // Eagle is the architecture.
 type Eagle struct {
@@ -130,7 +144,9 @@ func (e *Eagle) Deliver(d *scheduler.Env, m scheduler.Msg) {
 func (e *Eagle) takeProbe(d *scheduler.Env, m scheduler.Msg) bool {
 	j := d.Job(m.Job)
 	if j.Long {
-		e.seen[m.To] = m.Payload.(*longTasks)
+		if l, ok := m.Payload.(*longTasks); ok {
+			e.seen[m.To] = l
+		}
 		return false
 	}
 	if m.Flag || !e.Workers[m.To].HasLong() {
@@ -148,7 +164,7 @@ func (e *Eagle) takeProbe(d *scheduler.Env, m scheduler.Msg) bool {
 // one of the short partition. If the fleet has no short partition, it waits behind a long task.
 func (e *Eagle) probeAgain(d *scheduler.Env, b *buyer, m scheduler.Msg) {
 	if m.Payload != nil {
-		if l := m.Payload.(*longTasks); b.known == nil || l.at > b.known.at {
+		if l := m.Payload.(*longTasks); b.known == nil || l.At > b.known.At {
 			b.known = l
 		}
 	}
@@ -166,7 +182,7 @@ func (e *Eagle) drawWorker(d *scheduler.Env, known *longTasks) int32 {
 	n := int32(len(e.Workers))
 	for range 64 { // an unlucky streak ends in the short partition
 		w := d.RNG.Int32N(n)
-		if int(w) < e.reserve || known == nil || known.bits[w/64]&(1<<(w%64)) == 0 {
+		if int(w) < e.reserve || known == nil || known.Bits[w/64]&(1<<(w%64)) == 0 {
 			return w
 		}
 	}

@@ -37,6 +37,23 @@ func (s stolen) Jobs(visit func(job int32)) {
 	}
 }
 
+// ReadPayload implements scheduler.PayloadReader.
+func (h *Hawk) ReadPayload(k scheduler.Kind, raw []byte) (scheduler.Payload, error) {
+	if k != kindStolen || len(raw) == 0 {
+		return nil, scheduler.RefusePayload(k, raw)
+	}
+	s, err := scheduler.DecodePayload[stolen](raw)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range *s {
+		if err := p.Check(); err != nil {
+			return nil, err
+		}
+	}
+	return *s, nil
+}
+
 // Hawk is the architecture.
 type Hawk struct {
 	*probing.WorkerPool

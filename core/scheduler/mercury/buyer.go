@@ -48,7 +48,7 @@ func (m *Mercury) buyerOf(d *scheduler.Env) *buyer {
 	if b.nodes == nil {
 		b.nodes = make([]seen, len(m.nodes))
 		for i := range b.nodes {
-			b.nodes[i].free = m.free
+			b.nodes[i].Free = m.free
 		}
 	}
 	return b
@@ -71,10 +71,10 @@ func (m *Mercury) deliverToBuyer(d *scheduler.Env, msg scheduler.Msg) {
 	switch msg.Kind {
 	case kindContainer:
 		d.Send(scheduler.Msg{Kind: kindStart, Role: scheduler.Worker, To: msg.From, From: msg.To, Job: msg.Job,
-			Task: msg.Task})
+			Task: msg.Task, Gives: true})
 	case kindReturn:
 		if msg.Flag { // it stays full until it reports something else
-			b.nodes[msg.From].length, b.nodes[msg.From].free = int32(m.opt.MaxQueue), 0
+			b.nodes[msg.From].Length, b.nodes[msg.From].Free = int32(m.opt.MaxQueue), 0
 		}
 		b.waiting = append(b.waiting, span{msg.Job, msg.Task, msg.Task + 1})
 		if !b.noted { // several come at once, and are placed together
@@ -92,9 +92,9 @@ func (m *Mercury) deliverToBuyer(d *scheduler.Env, msg scheduler.Msg) {
 
 // readPublication updates what the scheduler knows, and forgets its own placements that the reports include.
 func (b *buyer) readPublication(p *publication, delay scheduler.Time) {
-	for _, r := range p.changes {
-		s := &b.nodes[r.node]
-		s.load, s.at = r.load, r.at
+	for _, r := range p.Changes {
+		s := &b.nodes[r.Node]
+		s.load, s.at = r.load, r.At
 	}
 	kept := b.recent[:0]
 	for _, x := range b.recent {
@@ -126,16 +126,16 @@ func (m *Mercury) listCandidates(d *scheduler.Env, b *buyer) {
 	scheduler.Heapify(b.heap, hasLessDelay)
 }
 
-func (m *Mercury) takesMore(s *seen) bool { return s.length+s.sent < int32(m.opt.MaxQueue)+s.free }
+func (m *Mercury) takesMore(s *seen) bool { return s.Length+s.sent < int32(m.opt.MaxQueue)+s.Free }
 
 // delayAt returns the queue delay at a node, with what the scheduler has placed there.
 func (m *Mercury) delayAt(d *scheduler.Env, s *seen) scheduler.Time {
-	if s.sent < s.free {
+	if s.sent < s.Free {
 		return 0
 	}
 	l := s.load
-	l.free = 0
-	l.work += s.placed
+	l.Free = 0
+	l.Work += s.placed
 	return l.queueDelay(d.Now, m.slots)
 }
 
@@ -147,8 +147,8 @@ func (m *Mercury) placeShare(d *scheduler.Env, b *buyer) {
 		free, places := int32(0), int32(0)
 		for i := range b.nodes {
 			if s := &b.nodes[i]; m.takesMore(s) {
-				free += max(0, s.free-s.sent)
-				places += int32(m.opt.MaxQueue) + s.free - s.length - s.sent
+				free += max(0, s.Free-s.sent)
+				places += int32(m.opt.MaxQueue) + s.Free - s.Length - s.sent
 			}
 		}
 		most = free + (places+int32(len(m.buyers))-1)/int32(len(m.buyers))
@@ -201,7 +201,8 @@ func (m *Mercury) placeTask(d *scheduler.Env, b *buyer, node int32, t span) {
 	s.placed += work
 	s.sent++
 	b.recent = append(b.recent, placement{at: d.Now, work: work, node: node})
-	d.Send(scheduler.Msg{Kind: kindQueue, Role: scheduler.Worker, To: node, From: d.Self.ID, Job: t.job, Task: t.next})
+	d.Send(scheduler.Msg{Kind: kindQueue, Role: scheduler.Worker, To: node, From: d.Self.ID, Job: t.job, Task: t.next,
+		Gives: true})
 }
 
 // takeLeast removes the first of the heap.

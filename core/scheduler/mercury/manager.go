@@ -28,10 +28,10 @@ type view struct {
 }
 
 // openSlots returns the number of slots without guaranteed containers or anything else but queueable tasks.
-func (v *view) openSlots(slots int32) int32 { return slots - v.given - v.others }
+func (v *view) openSlots(slots int32) int32 { return slots - v.given - v.Others }
 
 // freeSlots returns the number of slots without any container.
-func (v *view) freeSlots(slots int32) int32 { return max(0, v.openSlots(slots)-v.queueables) }
+func (v *view) freeSlots(slots int32) int32 { return max(0, v.openSlots(slots)-v.Queueables) }
 
 func (m *Mercury) deliverToManager(d *scheduler.Env, msg scheduler.Msg) {
 	c := &m.manager
@@ -58,11 +58,11 @@ func (m *Mercury) deliverToManager(d *scheduler.Env, msg scheduler.Msg) {
 // readReport updates a node's view, and has the report published.
 func (m *Mercury) readReport(d *scheduler.Env, r *report) {
 	c := &m.manager
-	v := &c.nodes[r.node]
+	v := &c.nodes[r.Node]
 	c.free -= int64(v.freeSlots(m.slots))
 	v.load, v.shed = r.load, false
-	v.given -= int32(len(r.released))
-	c.Release(r.released)
+	v.given -= int32(len(r.Released))
+	c.Release(r.Released)
 	c.free += int64(v.freeSlots(m.slots))
 	c.changes = append(c.changes, r)
 	if !c.noted && m.opt.Policy != OnlyGuaranteed {
@@ -139,7 +139,7 @@ func (m *Mercury) giveSlots(d *scheduler.Env, w int32) {
 // publish passes the changes on to all schedulers, and has nodes with long queues give up tasks.
 func (m *Mercury) publish(d *scheduler.Env) {
 	c := &m.manager
-	p := &publication{changes: c.changes}
+	p := &publication{Changes: c.changes}
 	for i := range m.buyers {
 		d.Send(scheduler.Msg{Kind: kindPublish, Role: scheduler.Buyer, To: int32(i), Payload: p})
 	}
@@ -148,9 +148,9 @@ func (m *Mercury) publish(d *scheduler.Env) {
 	places := m.countPlaces(d.Now, mean)
 	for w := range c.nodes {
 		v := &c.nodes[w]
-		if places > 0 && v.length > 0 && !v.shed && v.lastDelay(d.Now, m.slots) > bound {
+		if places > 0 && v.Length > 0 && !v.shed && v.lastDelay(d.Now, m.slots) > bound {
 			v.shed = true
-			n := min(places, v.length)
+			n := min(places, v.Length)
 			places -= n
 			d.Send(scheduler.Msg{Kind: kindShed, Role: scheduler.Worker, To: int32(w), Count: n, Time: bound})
 		}
@@ -177,7 +177,7 @@ func (m *Mercury) countPlaces(now, mean scheduler.Time) int32 {
 	places := int32(0)
 	for i := range m.manager.nodes {
 		if v := &m.manager.nodes[i]; v.queueDelay(now, m.slots) <= mean {
-			places += int32(m.opt.MaxQueue) + v.load.free - v.length
+			places += int32(m.opt.MaxQueue) + v.load.Free - v.Length
 		}
 	}
 	return places

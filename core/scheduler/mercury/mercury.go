@@ -91,53 +91,87 @@ const (
 
 // load is a node's load, from which its queue delay follows at any time.
 type load struct {
-	work       scheduler.Time // estimated, in the queue and in containers that slots are held for
-	last       scheduler.Time // the estimate of the last task in the queue
-	runs       scheduler.Time // sum of the estimates of running tasks
-	since      scheduler.Time // sum of their start times
-	busy, free int32          // slots; neither: those that are held
-	queueables int32          // slots that run queueable tasks
-	others     int32          // slots that something else has
-	length     int32          // of the queue
+	Work  scheduler.Time `json:"k,omitempty"` // estimated, in the queue and in containers that slots are held for
+	Last  scheduler.Time `json:"l,omitempty"` // the estimate of the last task in the queue
+	Runs  scheduler.Time `json:"r,omitempty"` // sum of the estimates of running tasks
+	Since scheduler.Time `json:"s,omitempty"` // sum of their start times
+	// slots; neither: those that are held
+	Busy       int32 `json:"b,omitempty"`
+	Free       int32 `json:"f,omitempty"`
+	Queueables int32 `json:"q,omitempty"` // slots that run queueable tasks
+	Others     int32 `json:"o,omitempty"` // slots that something else has
+	Length     int32 `json:"n,omitempty"` // of the queue
 }
 
 // queueDelay returns how long a task that is queued now is expected to wait.
 func (l *load) queueDelay(now scheduler.Time, slots int32) scheduler.Time {
-	if l.free > 0 {
+	if l.Free > 0 {
 		return 0
 	}
-	left := max(1, l.runs-(scheduler.Time(l.busy)*now-l.since))
-	return max(1, (l.work+left)/scheduler.Time(slots))
+	left := max(1, l.Runs-(scheduler.Time(l.Busy)*now-l.Since))
+	return max(1, (l.Work+left)/scheduler.Time(slots))
 }
 
 // report is what a node tells with a heartbeat.
 type report struct {
 	load
-	node     int32
-	at       scheduler.Time
-	released []int32 // the queues of the guaranteed containers that have ended since its last report
+	Node     int32          `json:"w,omitempty"`
+	At       scheduler.Time `json:"at,omitempty"`
+	Released []int32        `json:"e,omitempty"` // the queues of the guaranteed containers that have ended since its last report
 }
 
 // Number implements scheduler.Payload.
 func (r *report) Number() int32 {
-	n := 31*(31*(31*(31*(31*r.busy+r.free)+r.queueables)+r.others)+r.length) + int32(r.work+r.last) +
-		int32(r.runs+r.since)
-	for _, q := range r.released {
+	n := 31*(31*(31*(31*(31*r.Busy+r.Free)+r.Queueables)+r.Others)+r.Length) + int32(r.Work+r.Last) +
+		int32(r.Runs+r.Since)
+	for _, q := range r.Released {
 		n = 31*n + q + 1
 	}
 	return n
 }
 
 // publication is the reports since the one before.
-type publication struct{ changes []*report }
+type publication struct {
+	Changes []*report `json:"c,omitempty"`
+}
 
 // Number implements scheduler.Payload.
 func (p *publication) Number() int32 {
 	n := int32(0)
-	for _, r := range p.changes {
-		n = 31*(31*n+r.node) + r.Number()
+	for _, r := range p.Changes {
+		n = 31*(31*n+r.Node) + r.Number()
 	}
 	return n
+}
+
+// ReadPayload implements scheduler.PayloadReader.
+func (m *Mercury) ReadPayload(k scheduler.Kind, raw []byte) (scheduler.Payload, error) {
+	switch k {
+	case kindHeartbeat:
+		r, err := scheduler.DecodePayload[report](raw)
+		if err != nil {
+			return nil, err
+		}
+		return r, m.checkReport(r)
+	case kindPublish:
+		p, err := scheduler.DecodePayload[publication](raw)
+		if err != nil {
+			return nil, err
+		}
+		return p, scheduler.CheckEach(p.Changes, m.checkReport)
+	}
+	return nil, scheduler.RefusePayload(k, raw)
+}
+
+// checkReport refuses a report of a node, slots, a length or queues that do not exist.
+func (m *Mercury) checkReport(r *report) error {
+	return cmp.Or(scheduler.CheckRange("node", r.Node, 0, int32(len(m.nodes)-1)),
+		scheduler.CheckRange("busy slots", r.Busy, 0, m.slots),
+		scheduler.CheckRange("free slots", r.Free, 0, m.slots-r.Busy),
+		scheduler.CheckRange("slots of queueable tasks", r.Queueables, 0, r.Busy),
+		scheduler.CheckRange("slots of others", r.Others, 0, m.slots-r.Busy),
+		scheduler.CheckRange("length", r.Length, 0, int32(m.opt.MaxQueue)),
+		yarn.CheckQueues(r.Released, len(m.buyers)))
 }
 
 // New makes Mercury for a fleet.
@@ -151,13 +185,13 @@ func New(fleet scheduler.Fleet, opt Options) *Mercury {
 	m := &Mercury{opt: opt, slots: int32(max(1, fleet.Slots)), free: fleet.FreeSlots(),
 		nodes: make([]node, fleet.Workers), buyers: make([]buyer, max(1, fleet.Buyers))}
 	for i := range m.nodes {
-		m.nodes[i].free, m.nodes[i].others = m.free, m.slots-m.free
+		m.nodes[i].Free, m.nodes[i].Others = m.free, m.slots-m.free
 	}
 	m.manager = manager{nodes: make([]view, fleet.Workers), Queues: yarn.NewQueues(len(m.buyers)),
 		free: int64(fleet.Workers) * int64(m.free)}
 	for i := range m.manager.nodes {
 		v := &m.manager.nodes[i]
-		v.free, v.others = m.free, m.slots-m.free
+		v.Free, v.Others = m.free, m.slots-m.free
 		if m.free > 0 {
 			v.asleep = true
 			m.manager.asleep++

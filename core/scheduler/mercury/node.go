@@ -49,13 +49,13 @@ func (m *Mercury) deliverToNode(d *scheduler.Env, msg scheduler.Msg) {
 		n.started = append(n.started, t)
 	case kindQueue:
 		j := d.Job(msg.Job)
-		if n.free <= n.held && len(n.queue) >= m.opt.MaxQueue {
+		if n.Free <= n.held && len(n.queue) >= m.opt.MaxQueue {
 			d.Conflicts++
 			d.Send(scheduler.Msg{Kind: kindReturn, Role: scheduler.Buyer, To: j.Buyer, From: msg.To, Job: msg.Job,
 				Task: msg.Task, Flag: true})
 			return
 		}
-		n.work += j.Estimate
+		n.Work += j.Estimate
 		n.enqueue(queued{task: t, size: j.Estimate * scheduler.Time(j.Tasks)}, m.opt.Bypasses)
 	case kindShed:
 		if !m.shedTasks(d, n, msg.Count, msg.Time) {
@@ -78,28 +78,28 @@ func (n *node) enqueue(t queued, bypasses int) {
 // serveNext fills the free slots: first with guaranteed containers, then, but for those that are held, with queueable
 // tasks.
 func (m *Mercury) serveNext(d *scheduler.Env, n *node) {
-	for n.free > 0 && len(n.started) > 0 {
+	for n.Free > 0 && len(n.started) > 0 {
 		t := n.started[0]
 		n.started = n.started[1:]
 		n.held--
 		n.holds -= d.Job(t.job).Estimate
 		n.runTask(d, t, false)
 	}
-	for n.free > n.held && len(n.queue) > 0 {
+	for n.Free > n.held && len(n.queue) > 0 {
 		t := n.queue[0]
 		n.queue = n.queue[1:]
-		n.work -= d.Job(t.job).Estimate
+		n.Work -= d.Job(t.job).Estimate
 		n.runTask(d, t.task, true)
 	}
 }
 
 func (n *node) runTask(d *scheduler.Env, t task, queueable bool) {
-	n.free--
-	n.busy++
-	n.runs += d.Job(t.job).Estimate
-	n.since += d.Now
+	n.Free--
+	n.Busy++
+	n.Runs += d.Job(t.job).Estimate
+	n.Since += d.Now
 	if queueable {
-		n.queueables++
+		n.Queueables++
 	}
 	n.running = append(n.running, run{task: t, since: d.Now, queueable: queueable})
 	d.Run(t.job, t.n)
@@ -112,12 +112,12 @@ func (m *Mercury) Ended(d *scheduler.Env, job, id int32) {
 	i := slices.IndexFunc(n.running, func(r run) bool { return r.task == task{job, id} })
 	r := n.running[i]
 	n.running = slices.Delete(n.running, i, i+1)
-	n.free++
-	n.busy--
-	n.runs -= d.Job(job).Estimate
-	n.since -= r.since
+	n.Free++
+	n.Busy--
+	n.Runs -= d.Job(job).Estimate
+	n.Since -= r.since
 	if r.queueable {
-		n.queueables--
+		n.Queueables--
 	} else {
 		n.released = append(n.released, d.Job(job).Buyer)
 	}
@@ -128,8 +128,8 @@ func (m *Mercury) Ended(d *scheduler.Env, job, id int32) {
 // Freed implements scheduler.Strategy.
 func (m *Mercury) Freed(d *scheduler.Env) {
 	n := &m.nodes[d.Self.ID]
-	n.free++
-	n.others--
+	n.Free++
+	n.Others--
 	m.serveNext(d, n)
 	m.noteHeartbeat(d, n)
 }
@@ -146,7 +146,7 @@ func (m *Mercury) shedTasks(d *scheduler.Env, n *node, most int32, bound schedul
 		}
 		t := n.queue[len(n.queue)-1]
 		n.queue = n.queue[:len(n.queue)-1]
-		n.work -= l.last
+		n.Work -= l.Last
 		d.Send(scheduler.Msg{Kind: kindReturn, Role: scheduler.Buyer, To: d.Job(t.job).Buyer, From: d.Self.ID,
 			Job: t.job, Task: t.n})
 	}
@@ -156,24 +156,24 @@ func (m *Mercury) shedTasks(d *scheduler.Env, n *node, most int32, bound schedul
 // lastDelay returns how long the last task in the queue is expected to wait.
 func (l *load) lastDelay(now scheduler.Time, slots int32) scheduler.Time {
 	before := *l
-	before.work -= l.last
+	before.Work -= l.Last
 	return before.queueDelay(now, slots)
 }
 
 // currentLoad returns the load as it is reported.
 func (n *node) currentLoad(d *scheduler.Env) load {
 	l := n.load
-	l.length = int32(len(n.queue))
-	if l.length > 0 {
-		l.last = d.Job(n.queue[l.length-1].job).Estimate
+	l.Length = int32(len(n.queue))
+	if l.Length > 0 {
+		l.Last = d.Job(n.queue[l.Length-1].job).Estimate
 	}
-	l.work += n.holds
-	l.free = max(0, n.free-n.held)
+	l.Work += n.holds
+	l.Free = max(0, n.Free-n.held)
 	return l
 }
 
 func (n *node) reportLoad(d *scheduler.Env) *report {
-	r := &report{load: n.currentLoad(d), node: d.Self.ID, at: d.Now, released: n.released}
+	r := &report{load: n.currentLoad(d), Node: d.Self.ID, At: d.Now, Released: n.released}
 	n.released, n.noted = nil, false
 	return r
 }

@@ -53,7 +53,7 @@ func (b *Binder) Answer(d *scheduler.Env, m scheduler.Msg) bool {
 	}
 	left := d.Job(m.Job).Tasks - u.next - 1
 	d.Send(scheduler.Msg{Kind: KindTask, Role: scheduler.Worker, To: m.From, Job: m.Job, Offer: m.Offer, Task: u.next,
-		Count: left})
+		Count: left, Gives: d.Self.Role == scheduler.Buyer})
 	if u.next++; left == 0 && b.Cancel || b.Tell && u.said-left > u.said/tellPart {
 		u.said = left
 		for _, w := range u.probed {

@@ -5,6 +5,8 @@
 package probing
 
 import (
+	"cmp"
+	"math"
 	"slices"
 
 	"github.com/soukhq/souk/core/scheduler"
@@ -32,10 +34,17 @@ const (
 
 // Probe is a reservation in a worker's queue.
 type Probe struct {
-	Job      int32
-	Number   int32          // of the reservation, counted by the worker
-	Left     int32          // tasks of the job that are not given out, as the worker was told last
-	Bypassed scheduler.Time // estimated work that has overtaken it
+	Job      int32          `json:"j"`
+	Number   int32          `json:"n,omitempty"` // of the reservation, counted by the worker
+	Left     int32          `json:"l,omitempty"` // tasks of the job that are not given out, as the worker was told last
+	Bypassed scheduler.Time `json:"b,omitempty"` // estimated work that has overtaken it
+}
+
+// Check refuses a reservation from another worker that is for no job, or for fewer tasks than none.
+func (p Probe) Check() error {
+	return cmp.Or(scheduler.CheckRange("job", p.Job, 1, math.MaxInt32),
+		scheduler.CheckRange("number", p.Number, 0, math.MaxInt32),
+		scheduler.CheckRange("tasks left", p.Left, 0, math.MaxInt32))
 }
 
 // Worker is one worker's queue.

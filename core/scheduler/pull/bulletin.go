@@ -2,6 +2,7 @@ package pull
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/soukhq/souk/core/auction"
@@ -10,13 +11,30 @@ import (
 
 // Bulletin is a buyer's message to all others: its best work, and the offers that rest with it.
 type Bulletin struct {
-	Bid     auction.Bid
-	Resting [2]int32 // offers without a task: of workers that run short tasks only, and of the others
-	Tasks   int32    // waiting tasks
+	Bid     auction.Bid `json:"b"`
+	Resting [2]int32    `json:"r"`           // offers without a task: of workers that run short tasks only, and of the others
+	Tasks   int32       `json:"n,omitempty"` // waiting tasks
 }
 
 // Number implements scheduler.Payload.
 func (b *Bulletin) Number() int32 { return b.Resting[0]<<16 ^ b.Resting[1]<<8 ^ b.Tasks }
+
+// ReadPayload implements scheduler.PayloadReader.
+func (m *Market) ReadPayload(k scheduler.Kind, raw []byte) (scheduler.Payload, error) {
+	if k != kindBulletin {
+		return nil, scheduler.RefusePayload(k, raw)
+	}
+	b, err := scheduler.DecodePayload[Bulletin](raw)
+	if err != nil {
+		return nil, err
+	}
+	return b, cmp.Or(scheduler.CheckRange("resting offers of reserved workers", b.Resting[0], 0, math.MaxInt32),
+		scheduler.CheckRange("resting offers", b.Resting[1], 0, math.MaxInt32-b.Resting[0]),
+		scheduler.CheckRange("waiting tasks", b.Tasks, 0, math.MaxInt32),
+		scheduler.CheckRange("tasks left by work", b.Bid.Least, 0, math.MaxInt64),
+		scheduler.CheckRange("tasks left by age", b.Bid.Left, 0, math.MaxInt64),
+		scheduler.CheckRange("long jobs", b.Bid.Seen, 0, math.MaxInt64))
+}
 
 // announceWork tells the other buyers about new work at b.
 func (m *Market) announceWork(d *scheduler.Env, b *buyer) {

@@ -234,9 +234,10 @@ func offerKey(worker, offer int32) uint64 { return uint64(worker)<<32 | uint64(u
 func (m *Market) sendGrant(d *scheduler.Env, b *buyer, r rest, work auction.JobTasks, task int32) {
 	g := auction.TaskGrant{Buyer: b.id, Offer: r.offer, Job: work.Job, Task: task}
 	b.grants[offerKey(r.worker, r.offer)] = grant{g, work, false}
-	msg := scheduler.Msg{Kind: kindGrant, To: r.worker, From: b.id, Job: work.Job, Offer: r.offer, Task: task}
+	msg := scheduler.Msg{Kind: kindGrant, To: r.worker, From: b.id, Job: work.Job, Offer: r.offer, Task: task,
+		Gives: true}
 	d.Send(msg)
-	msg.Kind, msg.From = kindRepeatGrant, r.worker
+	msg.Kind, msg.From, msg.Gives = kindRepeatGrant, r.worker, false
 	d.Note(firstTry, msg)
 }
 
@@ -438,7 +439,8 @@ func (m *Market) repeatGrant(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
 	if !ok || g.accepted {
 		return
 	}
-	d.Send(scheduler.Msg{Kind: kindGrant, To: msg.From, From: b.id, Job: g.Job, Offer: msg.Offer, Task: g.Task})
+	d.Send(scheduler.Msg{Kind: kindGrant, To: msg.From, From: b.id, Job: g.Job, Offer: msg.Offer, Task: g.Task,
+		Gives: true})
 	msg.Hops = min(msg.Hops+1, 8)
 	d.Note(min(firstTry<<msg.Hops, lastTry), msg)
 }

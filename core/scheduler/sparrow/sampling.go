@@ -103,7 +103,7 @@ func (s *Sampling) Arrive(d *scheduler.Env, job int32) {
 }
 
 func placeTask(d *scheduler.Env, worker, job int32, n int) {
-	d.Send(scheduler.Msg{Kind: kindTask, To: worker, Job: job, Task: int32(n)})
+	d.Send(scheduler.Msg{Kind: kindTask, To: worker, Job: job, Task: int32(n), Gives: true})
 }
 
 // Deliver implements scheduler.Strategy.

@@ -260,7 +260,7 @@ func (t *Tarcil) sampleLater(d *scheduler.Env, a *agent) {
 // placeNext sends the first waiting task to a worker.
 func (a *agent) placeNext(d *scheduler.Env, worker int32) {
 	w := &a.waiting[0]
-	d.Send(scheduler.Msg{Kind: kindTask, To: worker, From: d.Self.ID, Job: w.job, Task: w.next})
+	d.Send(scheduler.Msg{Kind: kindTask, To: worker, From: d.Self.ID, Job: w.job, Task: w.next, Gives: true})
 	if w.next++; w.next == w.end {
 		a.waiting = a.waiting[1:]
 	}

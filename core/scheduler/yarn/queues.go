@@ -54,6 +54,16 @@ func (q *Queues) Release(queues []int32) {
 	}
 }
 
+// CheckQueues refuses a list of queues to Release that has one that does not exist: there are n.
+func CheckQueues(queues []int32, n int) error {
+	for _, i := range queues {
+		if err := scheduler.CheckRange("queue", i, 0, int32(n-1)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // phases is how many different moments in an interval the heartbeats of masters have.
 const phases = 997
 

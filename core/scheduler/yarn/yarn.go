@@ -69,6 +69,18 @@ func (r released) Number() int32 {
 	return n
 }
 
+// ReadPayload implements scheduler.PayloadReader.
+func (y *YARN) ReadPayload(k scheduler.Kind, raw []byte) (scheduler.Payload, error) {
+	if k != kindBeat || len(raw) == 0 {
+		return nil, scheduler.RefusePayload(k, raw)
+	}
+	r, err := scheduler.DecodePayload[released](raw)
+	if err != nil {
+		return nil, err
+	}
+	return *r, CheckQueues(*r, y.opt.Queues)
+}
+
 // New makes YARN for a fleet.
 func New(fleet scheduler.Fleet, opt Options) *YARN {
 	if opt.Beat == 0 {
@@ -108,12 +120,18 @@ func (y *YARN) Deliver(d *scheduler.Env, m scheduler.Msg) {
 	switch m.Kind {
 	case kindHeartbeat:
 		n := &y.nodes[m.To]
-		d.Send(scheduler.Msg{Kind: kindBeat, Role: scheduler.Center, From: m.To,
-			Count: int32(len(n.released)) + n.vacant, Payload: released(n.released)})
+		beat := scheduler.Msg{Kind: kindBeat, Role: scheduler.Center, From: m.To,
+			Count: int32(len(n.released)) + n.vacant}
+		if len(n.released) > 0 {
+			beat.Payload = released(n.released)
+		}
+		d.Send(beat)
 		n.released, n.vacant, n.beats = nil, 0, false
 	case kindBeat:
 		y.manager.nodes[m.From].free += m.Count
-		y.manager.Release(m.Payload.(released))
+		if m.Payload != nil {
+			y.manager.Release(m.Payload.(released))
+		}
 		y.giveSlots(d, m.From)
 	case kindIdle:
 		y.manager.nodes[m.From].beats = false
@@ -125,7 +143,8 @@ func (y *YARN) Deliver(d *scheduler.Env, m scheduler.Msg) {
 		d.Send(scheduler.Msg{Kind: kindContainer, Role: scheduler.Buyer, To: d.Job(m.Job).Buyer, From: m.From,
 			Job: m.Job, Task: m.Task})
 	case kindContainer:
-		d.Send(scheduler.Msg{Kind: kindStart, Role: scheduler.Worker, To: m.From, From: m.To, Job: m.Job, Task: m.Task})
+		d.Send(scheduler.Msg{Kind: kindStart, Role: scheduler.Worker, To: m.From, From: m.To, Job: m.Job, Task: m.Task,
+			Gives: true})
 	case kindStart:
 		d.Run(m.Job, m.Task)
 	}
