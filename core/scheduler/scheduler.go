@@ -110,6 +110,7 @@ type Env struct {
 	Now   Time
 	Self  Party          // whose step it is
 	Jobs  []Job          // by number, from 1 on; a Strategy uses Job
+	Facts map[int32]Job  // in place of Jobs, where numbers are far apart; nil: Jobs has them
 	Known map[int32]bool // the jobs that Self was told of; nil: all
 	RNG   *rand.Rand
 	Delay Time // one way, of a message
@@ -126,7 +127,14 @@ func (d *Env) Job(job int32) Job {
 	if d.Known != nil && !d.Known[job] {
 		panic(fmt.Sprintf("scheduler: %v was never told of job %d", d.Self, job))
 	}
-	return d.Jobs[job]
+	if d.Facts == nil {
+		return d.Jobs[job]
+	}
+	j, is := d.Facts[job]
+	if !is {
+		panic(fmt.Sprintf("scheduler: %v was never told of job %d", d.Self, job))
+	}
+	return j
 }
 
 // Send sends a message over the network to the party that m.Role and m.To name.
