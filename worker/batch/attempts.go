@@ -16,8 +16,9 @@ import (
 )
 
 // attemptLog is a file of the attempts that were given out, written before a worker gets them, so that no attempt
-// number is used twice: a buyer that was killed cannot know which grants arrived. It is not fsynced. Writes survive a
-// kill; if the host goes down, its running tasks are lost too, which Boot shows.
+// number is used twice: a buyer that was killed cannot know which grants arrived. Writes survive a kill. If the host goes
+// down, which Boot shows, the next attempt of each task skips one number. So of each task at most one attempt may be in
+// lines that are not on the disk: first attempts are not fsynced, later ones are.
 type attemptLog struct {
 	path  string
 	write journal.Writing
@@ -26,6 +27,8 @@ type attemptLog struct {
 	lines int
 	live  int // lines in use when the file was last rewritten
 	buf   []byte
+	again bool  // buf has an attempt that is not its task's first
+	disk  int64 // bytes of the file that are on the disk
 }
 
 const (
@@ -60,11 +63,12 @@ func (g *attemptLog) wrapFault(err error) error {
 
 // noteGrants writes the grants of orders to the file.
 func (g *attemptLog) noteGrants(orders []*jobs.Orders) error {
-	g.buf = g.buf[:0]
+	g.buf, g.again = g.buf[:0], false
 	for _, o := range orders {
 		for _, t := range o.Grants {
 			g.buf = fmt.Appendf(g.buf, attemptLine, t.Life.Job, t.Life.Index, t.Life.Attempt, o.Worker)
 			g.lines++
+			g.again = g.again || jobs.TryOf(t.Life.Attempt) > 1
 		}
 	}
 	if len(g.buf) == 0 {
@@ -83,6 +87,12 @@ func (g *attemptLog) appendBuffer() error {
 		return errors.Join(err, g.f.Truncate(g.size))
 	}
 	g.size += int64(n)
+	if err != nil || !g.again {
+		return err
+	}
+	if err = g.f.Sync(); err == nil {
+		g.disk = g.size
+	}
 	return err
 }
 
@@ -104,14 +114,17 @@ func (g *attemptLog) rewriteOnce(each func(f func(job string, index, attempt int
 		n, _ := fmt.Fprintf(w, attemptLine, job, index, attempt, worker) // Flush returns the error
 		lines, size = lines+1, size+n
 	})
-	if err = w.Flush(); err == nil {
+	if err = errors.Join(w.Flush(), f.Sync()); err == nil {
 		err = os.Rename(g.path+".new", g.path)
+	}
+	if err == nil {
+		err = journal.SyncDir(g.path)
 	}
 	if err != nil {
 		return g.wrapFault(errors.Join(err, f.Close()))
 	}
 	err = g.close()
-	g.f, g.size, g.lines, g.live = f, int64(size), lines, lines
+	g.f, g.size, g.disk, g.lines, g.live = f, int64(size), int64(size), lines, lines
 	return err
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/store/disk/disktest"
+	"github.com/soukhq/souk/store/journal"
 )
 
 // TestHalfWrittenAttemptsAreCutOff: lines that were written half are cut off before the next, so that none is glued to them and
@@ -60,5 +61,29 @@ func TestHalfWrittenAttemptsAreCutOff(t *testing.T) {
 	}
 	if len(seen) != 10*each || failures != 1 {
 		t.Errorf("%d attempts are known after %d failures, of %d", len(seen), failures, 10*each)
+	}
+}
+
+// TestLaterAttemptsAreOnTheDisk: after a power loss the attempt of a task that was given out last may not be known, but the
+// one before is: SkipAttempts skips one number.
+func TestLaterAttemptsAreOnTheDisk(t *testing.T) {
+	g, err := openAttemptLog(t.TempDir(), journal.Once, func(string, int, int, cluster.WorkerID) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.rewriteFile(func(func(string, int, int, cluster.WorkerID)) {}); err != nil {
+		t.Fatal(err)
+	}
+	for attempt, want := range map[int]bool{1: false, 2: true, jobs.NewAttempt(3, 1): false} {
+		o := &jobs.Orders{Worker: "w1", Grants: []jobs.Grant{{Life: jobs.Life{Job: "job", Attempt: attempt}}}}
+		if err := g.noteGrants([]*jobs.Orders{o}); err != nil {
+			t.Fatal(err)
+		}
+		if is := g.disk == g.size; is != want {
+			t.Errorf("attempt %d is on the disk: %v, want %v", attempt, is, want)
+		}
+	}
+	if err := g.close(); err != nil {
+		t.Fatal(err)
 	}
 }
