@@ -285,10 +285,7 @@ func (d *Dispatcher) grantTask(s *workerState, sh *shapeQueue, o SlotOffer) bool
 		return false
 	}
 	j, i := d.numbers[next.Job], int(n)
-	t := &j.tasks[i]
-	j.setState(i, granted)
-	t.attempt = int32(NewAttempt(j.epoch, TryOf(int(t.attempt))+1))
-	t.worker = s.id
+	d.beginAttempt(j, i, s.id)
 	if sh.saver == s {
 		sh.saver = nil
 	}
@@ -299,6 +296,13 @@ func (d *Dispatcher) grantTask(s *workerState, sh *shapeQueue, o SlotOffer) bool
 	x.Grants = append(x.Grants, Grant{Slot: o.Slot, Granted: g, Life: j.lifeOf(i), Terms: j.terms})
 	d.noteChanged(j)
 	return true
+}
+
+// beginAttempt makes a task one that is on its way to a worker, with a new attempt.
+func (d *Dispatcher) beginAttempt(j *job, i int, w cluster.WorkerID) {
+	j.setState(i, granted)
+	t := &j.tasks[i]
+	t.attempt, t.worker = int32(NewAttempt(j.epoch, TryOf(int(t.attempt))+1)), w
 }
 
 // savePassedOver lets a worker save room for shapes that were passed over there, unless another worker already does.
@@ -325,6 +329,8 @@ func (d *Dispatcher) putTaskBack(j *job, i int) {
 	j.tasks[i].worker = ""
 	switch {
 	case !j.isQueued():
+	case j.hasScheduler():
+		d.noteLoose(j)
 	case j.spec.AtOnce > 0 && i >= j.next:
 		d.requeueWaiting(j)
 	default:
@@ -364,7 +370,9 @@ func (d *Dispatcher) tryUnpaid(now time.Time) {
 // reviseQueue updates a job's estimate, and passes a change of more than 1/16 on to the queue.
 func (d *Dispatcher) reviseQueue(j *job) {
 	before := j.estimate
-	j.updateEstimate()
+	if j.updateEstimate(); j.hasScheduler() {
+		return
+	}
 	if diff := j.estimate - before; diff > before/16 || -diff > before/16 {
 		d.queueOf(j.shape()).queue.Revise(j.number, j.estimate >= LongTask, j.estimate)
 	}

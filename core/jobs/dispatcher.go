@@ -9,6 +9,7 @@ import (
 	"github.com/soukhq/souk/core/auction"
 	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/core/quota"
+	"github.com/soukhq/souk/core/scheduler/shell"
 	"github.com/soukhq/souk/core/share"
 	"github.com/soukhq/souk/fault"
 )
@@ -63,6 +64,7 @@ type Dispatcher struct {
 	ledger   *accounts.Ledger
 	maxKept  int // MaxKept, but for tests
 	etas     forecasts
+	handed   handed
 	out      Out
 
 	// attempts may have been given out that this dispatcher does not know of, since the host went down or a job was
@@ -121,6 +123,7 @@ type openGrant struct {
 	job   *job
 	index int
 	life  Life
+	token *shell.Token // what it is to the job's scheduler; nil: it is the auction's
 }
 
 // Offer is a free slot of a worker. Each new offer has a higher Number.
@@ -135,6 +138,7 @@ type Grant struct {
 	Granted auction.TaskGrant
 	Life    Life
 	Terms   *Terms
+	Token   *shell.Token // what it is for its job's scheduler; nil: it is the auction's
 }
 
 // Reply is a worker's answer to a grant.
@@ -177,7 +181,11 @@ type Orders struct {
 	Grants   []Grant
 	Watch    []Watch // tasks that it reported running with Full, and their terms
 	Kill     []Life
+	Withdraw []Life // tasks of schedulers: they are not to begin any more
 	Recorded []Life // their results are durable: the worker may forget them
+
+	// Parcels are of the schedulers of this member, for those of the worker's member. Grants come before them.
+	Parcels []shell.Parcel
 }
 
 // Watch gives a worker the terms of a task that it already runs.
@@ -212,13 +220,15 @@ func NewDispatcher(rules auction.Rules) *Dispatcher {
 	return &Dispatcher{rules: rules, ledger: accounts.NewLedger(), maxKept: MaxKept,
 		jobs: map[string]*job{}, numbers: map[int32]*job{},
 		workers: map[cluster.WorkerID]*workerState{}, dirty: map[*job]bool{},
-		requeue: map[*job]bool{}, byShape: map[Shape]*shapeQueue{}, etas: newForecasts()}
+		requeue: map[*job]bool{}, byShape: map[Shape]*shapeQueue{}, etas: newForecasts(),
+		handed: handed{loose: map[*job]bool{}, resting: map[*job]bool{}, batches: map[batchKey]*batch{}}}
 }
 
 // Open begins to give out tasks. Call it once every worker that may already run some has reported or is given up. Call
 // it again now and then: it retries jobs that wait for a time.
 func (d *Dispatcher) Open(now time.Time) {
 	d.ready = true
+	clear(d.handed.resting)
 	d.ledger.Prune(now)
 	for j := range d.requeue {
 		d.requeueWaiting(j)
@@ -343,11 +353,25 @@ func (d *Dispatcher) cancelJob(now time.Time, j *job, why string) {
 		case waiting:
 			d.endTask(now, j, i, cancelled)
 		case running:
-			o := d.ordersTo(t.worker)
-			o.Kill = append(o.Kill, j.lifeOf(i))
+			d.killTask(j, i)
+		case granted:
+			d.killQueued(j, i)
 		}
 	}
 	d.noteChanged(j)
+}
+
+func (d *Dispatcher) killTask(j *job, i int) {
+	o := d.ordersTo(j.tasks[i].worker)
+	o.Kill = append(o.Kill, j.lifeOf(i))
+}
+
+// killQueued ends a task that is granted, if it may wait at its worker for a while. Others are ended once their worker
+// has answered.
+func (d *Dispatcher) killQueued(j *job, i int) {
+	if j.hasScheduler() {
+		d.killTask(j, i)
+	}
 }
 
 // TasksCancelled counts the tasks that one CancelTasks cancels.
@@ -380,9 +404,10 @@ func (d *Dispatcher) dropTasks(now time.Time, j *job, list Indices, why string) 
 			case t.state == waiting:
 				d.endTask(now, j, i, cancelled)
 			case t.state == running:
-				o := d.ordersTo(t.worker)
-				o.Kill = append(o.Kill, j.lifeOf(i))
-			} // a granted task is killed once its worker has answered
+				d.killTask(j, i)
+			default:
+				d.killQueued(j, i)
+			}
 			out.Tasks++
 			if j.tasks[i].state < finished {
 				out.Ending++

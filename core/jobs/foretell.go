@@ -68,7 +68,7 @@ const mostTogether = 16
 func (d *Dispatcher) foretellDue(now time.Time) {
 	f, left := &d.etas, mostTogether
 	f.due = slices.DeleteFunc(f.due, func(j *job) bool {
-		if j.isOver() || j.why != "" || j.rival != nil || j.counts[waiting] < len(j.tasks) {
+		if j.isOver() || j.hasScheduler() || j.why != "" || j.rival != nil || j.counts[waiting] < len(j.tasks) {
 			return true
 		}
 		if !j.isQueued() {
@@ -150,7 +150,7 @@ func (d *Dispatcher) dropForecast(j *job) {
 
 // addForecast fills in what is expected of an unfinished job, what is before it, and what would help.
 func (d *Dispatcher) addForecast(now time.Time, j *job, s *Job) {
-	if j.isOver() || j.why != "" {
+	if j.isOver() || j.why != "" || j.hasScheduler() {
 		return
 	}
 	if s.Waiting > 0 {

@@ -307,7 +307,7 @@ func (d *Dispatcher) explainGate(j *job) string {
 			return fmt.Sprintf("it waits for ever, to run %s after job %s: %s", x.Kind, x.Job, x.why)
 		case x.state == depOpen && x.Kind != AfterCorr:
 			return fmt.Sprintf("it is to run %s after job %s, which has not ended", x.Kind, x.Job)
-		case x.state == depOpen && d.queueOf(j.shape()).queue.LeftOf(j.number) == 0:
+		case x.state == depOpen && d.numEligible(j) == 0:
 			return fmt.Sprintf("each task is to run after the success of that of job %s with its index", x.Job)
 		}
 	}

@@ -44,6 +44,8 @@ type job struct {
 
 	foretold forecast // what was said of it when it came
 
+	handed map[int32]bool // with spec.Scheduler: waiting tasks, by place, that are in a batch
+
 	headDirty bool
 	fresh     bool // not durable yet: no task is given out before
 	uncertain bool // no task is given out: it is not certain that this member keeps the job, or what runs of it

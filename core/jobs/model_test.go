@@ -14,6 +14,7 @@ import (
 	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/core/market"
 	"github.com/soukhq/souk/core/placement"
+	"github.com/soukhq/souk/core/scheduler/shell"
 )
 
 var epoch = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
@@ -32,6 +33,7 @@ type world struct {
 	givenTo    []cluster.WorkerID
 	unpaid     int // grants that workers refuse next, as nobody can pay for them
 	evicted    int
+	lanes      lanes
 }
 
 type peer struct {
@@ -46,6 +48,10 @@ type peer struct {
 	out       jobs.Report
 	connected bool
 	accounts  bool // false: it is of an older build
+
+	given   map[shell.Token]jobs.Grant // not to be run yet
+	begins  map[shell.Token]bool       // to be run as soon as they are granted
+	waiting []jobs.Grant               // for room
 }
 
 func newWorld(t *rapid.T, workers, slots int) *world {
@@ -56,7 +62,8 @@ func newWorld(t *rapid.T, workers, slots int) *world {
 			Capacity: cluster.Resources{CPU: 4000, Memory: 4096}}
 		p := &peer{w: w, id: rec.Worker, sell: market.NewSeller(rec), n: slots,
 			slots: jobs.NewSlots(slots, auction.DefaultRules(8)), at: map[string]int32{},
-			running: map[string]jobs.Life{}, results: map[string]jobs.Result{},
+			running: map[string]jobs.Life{}, results: map[string]jobs.Result{}, given: map[shell.Token]jobs.Grant{},
+			begins:   map[shell.Token]bool{},
 			accounts: rapid.Bool().Draw(t, "keeps accounts")}
 		w.workers = append(w.workers, p)
 		p.connect()
@@ -69,6 +76,9 @@ func newWorld(t *rapid.T, workers, slots int) *world {
 // connect begins a new connection with a full report: what runs, and the results that are not recorded.
 func (p *peer) connect() {
 	p.connected = true
+	clear(p.given)
+	clear(p.begins)
+	p.waiting = nil
 	p.slots.Leave(buyer)
 	p.out = jobs.Report{Full: true, Accounts: p.accounts, Running: inOrder(p.running), Results: inOrder(p.results)}
 	p.report()
@@ -101,6 +111,8 @@ func (p *peer) report() {
 // obey carries out all orders there are, and what comes of them.
 func (w *world) obey() {
 	for {
+		w.handOut()
+		w.beginTokens()
 		out := w.dispatcher.Take()
 		if soon := out.Wake.Sub(w.now); len(out.Orders) == 0 && soon > 0 && soon <= 50*time.Millisecond {
 			w.now = out.Wake
@@ -143,6 +155,9 @@ func (p *peer) obey(o *jobs.Orders) {
 	for _, g := range o.Grants {
 		p.granted(g)
 	}
+	for _, l := range append(slices.Clone(o.Kill), o.Withdraw...) {
+		p.killWaiting(l)
+	}
 	for _, l := range o.Kill {
 		if _, runs := p.running[l.String()]; runs {
 			p.end(l, -1) // as a worker tells of what it was told to end
@@ -160,6 +175,10 @@ func (p *peer) granted(g jobs.Grant) {
 		p.w.t.Fatalf("life %+v reads back as %+v", g.Life, back)
 	}
 	p.w.checkOrder(g.Life)
+	if g.Token != nil {
+		p.grantedToken(g)
+		return
+	}
 	offer := jobs.Offer{Slot: g.Slot, Number: g.Granted.Offer}
 	if p.w.unpaid > 0 { // its namespace cannot pay for it now
 		p.w.unpaid--
@@ -198,8 +217,11 @@ func (p *peer) end(l jobs.Life, code int) {
 	r.UsedCPU, r.PeakKiB = 900, int64(100+l.Index)
 	p.results[name] = r
 	p.out.Results = append(p.out.Results, r)
-	p.slots.Free(p.w.now, p.at[name])
+	if p.at[name] >= 0 {
+		p.slots.Free(p.w.now, p.at[name])
+	}
 	delete(p.at, name)
+	p.serve()
 }
 
 // flush commits, in two halves so that a crash may come between.
@@ -226,6 +248,8 @@ func (w *world) flush() (commit func()) {
 // crash ends the dispatcher and makes it anew from its journal; back is the set of workers that are there at once.
 func (w *world) crash(back int) {
 	w.dispatcher = jobs.NewDispatcher(auction.DefaultRules(8))
+	w.lanes.tokens = nil
+	w.lanes.generation++
 	for _, k := range slices.Sorted(maps.Keys(w.journal)) {
 		if err := w.dispatcher.Restore(w.journal[k]); err != nil {
 			w.t.Fatal(err)
@@ -299,8 +323,14 @@ func (w *world) check() {
 		if !rec.Used.Fits(rec.Capacity) {
 			w.t.Fatalf("%s granted %v of %v", p.id, rec.Used, rec.Capacity)
 		}
-		if len(p.running) > p.n {
-			w.t.Fatalf("%s runs %d tasks in %d slots", p.id, len(p.running), p.n)
+		n := 0
+		for _, slot := range p.at {
+			if slot >= 0 {
+				n++
+			}
+		}
+		if n > p.n {
+			w.t.Fatalf("%s runs %d tasks in %d slots", p.id, n, p.n)
 		}
 	}
 	for name, n := range w.started {

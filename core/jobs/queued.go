@@ -9,12 +9,20 @@ func (j *job) isQueued() bool {
 
 // enqueueJob counts a job that has come, and puts its waiting tasks into its queue.
 func (d *Dispatcher) enqueueJob(j *job) {
+	if j.hasScheduler() {
+		d.noteLoose(j)
+		return
+	}
 	d.queueOf(j.shape()).queue.Observe(j.tasksOf())
 	d.requeueWaiting(j)
 }
 
 // requeueWaiting updates the queue to the tasks of a job that wait and may start.
 func (d *Dispatcher) requeueWaiting(j *job) {
+	if j.hasScheduler() {
+		d.noteLoose(j)
+		return
+	}
 	sh := d.queueOf(j.shape())
 	had := sh.queue.Withdraw(j.number)
 	if !j.isQueued() || j.counts[waiting] == 0 {
@@ -52,7 +60,10 @@ func (d *Dispatcher) eligiblePlaces(j *job) (list []int32) {
 
 // topUp puts a task of a job into its queue after another one has ended, if only so many may run at once.
 func (d *Dispatcher) topUp(j *job) {
-	if j.spec.AtOnce == 0 || j.next >= len(j.tasks) || !j.isQueued() {
+	if j.hasScheduler() && j.spec.AtOnce > 0 {
+		d.noteMore(j)
+	}
+	if j.hasScheduler() || j.spec.AtOnce == 0 || j.next >= len(j.tasks) || !j.isQueued() {
 		return
 	}
 	queue := d.queueOf(j.shape()).queue
@@ -67,7 +78,7 @@ func (d *Dispatcher) topUp(j *job) {
 
 // queueTask puts a waiting task into its queue, or has it follow when there is room for it.
 func (d *Dispatcher) queueTask(j *job, i int) {
-	if j.spec.AtOnce > 0 {
+	if j.spec.AtOnce > 0 || j.hasScheduler() {
 		d.requeueWaiting(j) // only so many are in the queue, and this one may not be the next
 		return
 	}

@@ -242,6 +242,7 @@ func (d *Dispatcher) removeJob(j *job) []fsm.Record {
 	delete(d.numbers, j.number)
 	delete(d.dirty, j)
 	delete(d.requeue, j)
+	d.forgetHanded(j)
 	d.tasks -= len(j.tasks)
 	out := []fsm.Record{{Bucket: headBucket, Key: j.id}}
 	for n := range j.records {

@@ -139,6 +139,13 @@ func (d *Dispatcher) findTask(l Life) (j *job, i int, ok bool) {
 // takeReply handles a worker's answer to a grant.
 func (d *Dispatcher) takeReply(now time.Time, s *workerState, a Reply) {
 	g := s.open[a.Offer]
+	// this member numbers the grants of tokens, anew in each process: the worker may answer an earlier one's
+	if a.Offer.Slot == tokenSlot && (g == nil || g.life != a.Life) {
+		if a.Answer != auction.Refuse {
+			d.takeVoidToken(now, s, a.Life)
+		}
+		return
+	}
 	if g == nil {
 		return
 	}
@@ -156,13 +163,18 @@ func (d *Dispatcher) takeReply(now time.Time, s *workerState, a Reply) {
 		if j.isUnwanted(i) {
 			d.endTask(now, j, i, cancelled)
 		} else {
-			d.putTaskBack(j, i)
+			if d.putTaskBack(j, i); j.hasScheduler() {
+				d.restJob(j)
+			}
 			if a.Unpaid > 0 {
 				d.holdBackJob(now, j, a.Unpaid)
 			}
 			d.announceWork(now)
 		}
 	default:
+		if g.token != nil {
+			d.settleToken(*g.token)
+		}
 		j.setState(i, running)
 		j.tasks[i].began = now.UnixMicro()
 		s.running[j.lifeOf(i)] = j

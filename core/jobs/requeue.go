@@ -43,8 +43,7 @@ func (d *Dispatcher) Requeue(now time.Time, id string, list Indices) (n int, err
 		}
 		j.requeued[i] = t.attempt
 		if t.state == running { // a granted task is ended once its worker has answered
-			o := d.ordersTo(t.worker)
-			o.Kill = append(o.Kill, j.lifeOf(i))
+			d.killTask(j, i)
 		}
 	}
 	if n > 0 {

@@ -44,12 +44,14 @@ type Spec struct {
 	GPUKind  string `json:"gpu_kind,omitempty"` // "": any
 	Retries  int    `json:"retries,omitempty"`  // times a failed task is run again
 	// if more tasks than this fail, the rest are cancelled; nil: never
-	MaxFails   *int         `json:"max_fails,omitempty"`
-	TimeoutMS  int64        `json:"timeout_ms,omitempty"`  // of one attempt; 0: none
-	Warning    Warning      `json:"warning,omitzero"`      // before TimeoutMS is over
-	EstimateMS int64        `json:"estimate_ms,omitempty"` // of one task; 0: learned from the tasks that finish
-	Priority   Priority     `json:"priority,omitempty"`
-	Band       machine.Band `json:"band,omitempty"` // its tasks' price and who may evict them; "" is batch
+	MaxFails   *int     `json:"max_fails,omitempty"`
+	TimeoutMS  int64    `json:"timeout_ms,omitempty"`  // of one attempt; 0: none
+	Warning    Warning  `json:"warning,omitzero"`      // before TimeoutMS is over
+	EstimateMS int64    `json:"estimate_ms,omitempty"` // of one task; 0: learned from the tasks that finish
+	Priority   Priority `json:"priority,omitempty"`
+	// Scheduler is the architecture that finds workers for its tasks: NAME or NAME:N of package registry; "": the auction.
+	Scheduler string       `json:"scheduler,omitempty"`
+	Band      machine.Band `json:"band,omitempty"` // its tasks' price and who may evict them; "" is batch
 
 	// Namespace pays for the tasks, and Budget bounds how often tasks of its app are evicted. The gateway sets both,
 	// whatever the client sends.
@@ -107,6 +109,9 @@ func (s *Spec) Settle() error {
 		return err
 	}
 	if err := s.checkText(); err != nil {
+		return err
+	}
+	if err := s.settleScheduler(); err != nil {
 		return err
 	}
 	switch n := s.Tasks(); {

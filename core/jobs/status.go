@@ -200,6 +200,9 @@ func (d *Dispatcher) statusOf(now time.Time, j *job, why bool) Job {
 	if j.heir != "" && j.isHeadSafe() {
 		s.Heir = j.heir
 	}
+	if j.hasScheduler() { // a task that is granted may wait at its worker
+		s.Waiting, s.Running = s.Waiting+j.counts[granted], j.counts[running]
+	}
 	end := now
 	switch {
 	case j.isOver() && j.sealed:
@@ -268,6 +271,9 @@ func (d *Dispatcher) explainWaiting(now time.Time, j *job) string {
 	sh := d.queueOf(j.shape())
 	if text := d.explainCap(sh); text != "" {
 		return text
+	}
+	if j.hasScheduler() {
+		return d.explainHanded(j)
 	}
 	here, room, saved, tasks := 0, 0, 0, 0
 	var clauses []machine.Clause
@@ -429,7 +435,9 @@ func (j *job) taskStatus(now time.Time, i int) Task {
 	t := &j.tasks[i]
 	s := Task{Index: j.array.At(i), State: stateNames[t.state], Attempt: TryOf(int(t.attempt)), Worker: t.worker}
 	if t.state == granted {
-		s.State = stateNames[running]
+		if s.State = stateNames[running]; j.hasScheduler() {
+			s.State = stateNames[waiting]
+		}
 	}
 	if t.state == running && t.began > 0 {
 		s.BeganAt, s.TookMS = timeOf(t.began), float64(now.UnixMicro()-t.began)/1000

@@ -6,6 +6,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/auction"
 	"github.com/soukhq/souk/core/jobs"
+	"github.com/soukhq/souk/core/scheduler/shell"
 	"github.com/soukhq/souk/core/share"
 	"github.com/soukhq/souk/fault"
 )
@@ -18,15 +19,18 @@ type taskOrders struct {
 	Grants   []taskGrant    `json:"grants,omitempty"`
 	Watch    []taskLife     `json:"watch,omitempty"`
 	Kill     []taskLife     `json:"kill,omitempty"`
+	Withdraw []taskLife     `json:"withdraw,omitempty"`
 	Recorded []taskLife     `json:"recorded,omitempty"`
+	Parcels  []shell.Parcel `json:"parcels,omitempty"`
 }
 
 type taskGrant struct {
-	Slot  int32    `json:"s"`
-	Offer int32    `json:"o"`
-	Job   int32    `json:"j"`
-	Task  int32    `json:"t"`
-	Life  taskLife `json:"l"`
+	Slot  int32        `json:"s"`
+	Offer int32        `json:"o"`
+	Job   int32        `json:"j"`
+	Task  int32        `json:"t"`
+	Life  taskLife     `json:"l"`
+	Token *shell.Token `json:"token,omitempty"`
 }
 
 // taskReport is a jobs.Message for the wire, or a part of one.
@@ -105,9 +109,9 @@ func termsOf(o *jobs.Orders) (out []*jobs.Terms) {
 // encodeOrders makes orders for the wire.
 func encodeOrders(o *jobs.Orders) *taskOrders {
 	out := &taskOrders{Bulletin: o.Bulletin, Back: o.Back, Save: o.Save, Kill: toLives(o.Kill),
-		Recorded: toLives(o.Recorded)}
+		Withdraw: toLives(o.Withdraw), Recorded: toLives(o.Recorded), Parcels: o.Parcels}
 	for _, g := range o.Grants {
-		x := taskGrant{g.Slot, g.Granted.Offer, g.Granted.Job, g.Granted.Task, taskLife(g.Life)}
+		x := taskGrant{g.Slot, g.Granted.Offer, g.Granted.Job, g.Granted.Task, taskLife(g.Life), g.Token}
 		out.Grants = append(out.Grants, x)
 	}
 	for _, w := range o.Watch {
@@ -119,14 +123,14 @@ func encodeOrders(o *jobs.Orders) *taskOrders {
 // decodeOrders reads orders. known are the terms of jobs so far. A grant without terms is refused: Invalid.
 func decodeOrders(worker cluster.WorkerID, in *taskOrders, known map[string]*jobs.Terms) (*jobs.Orders, error) {
 	out := &jobs.Orders{Worker: worker, Bulletin: in.Bulletin, Back: in.Back, Save: in.Save, Kill: fromLives(in.Kill),
-		Recorded: fromLives(in.Recorded)}
+		Withdraw: fromLives(in.Withdraw), Recorded: fromLives(in.Recorded), Parcels: in.Parcels}
 	for _, g := range in.Grants {
 		t := known[g.Life.Job]
 		if t == nil {
 			return nil, fault.New(fault.Invalid, fault.CodeFrame,
 				"a task of job %s was granted, but the buyer has not sent the terms of that job", g.Life.Job)
 		}
-		out.Grants = append(out.Grants, jobs.Grant{Slot: g.Slot, Life: jobs.Life(g.Life), Terms: t,
+		out.Grants = append(out.Grants, jobs.Grant{Slot: g.Slot, Life: jobs.Life(g.Life), Terms: t, Token: g.Token,
 			Granted: auction.TaskGrant{Offer: g.Offer, Job: g.Job, Task: g.Task}})
 	}
 	for _, l := range in.Watch {

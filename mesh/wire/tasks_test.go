@@ -17,6 +17,8 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/auction"
 	"github.com/soukhq/souk/core/jobs"
+	"github.com/soukhq/souk/core/scheduler"
+	"github.com/soukhq/souk/core/scheduler/shell"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/internal/wait/waittest"
 	"github.com/soukhq/souk/machine"
@@ -254,7 +256,14 @@ func drawnLife(t *rapid.T) jobs.Life {
 func TestOrdersSurviveTheWire(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		lives := rapid.SliceOfN(rapid.Custom(drawnLife), 1, 5)
+		token := &shell.Token{Lane: shell.Lane{Scheduler: "sparrow", Shape: "{}"}, Generation: 1 << 63, Batch: 4,
+			Task: 2}
+		packet := shell.Packet{LaneAt: 1, Verb: shell.Give, Generation: 1 << 63, Msg: scheduler.Msg{Job: 3, Task: 4,
+			To: 1, Role: scheduler.Center}, Facts: []shell.Fact{{Batch: 3, Job: scheduler.Job{Tasks: 9, Long: true}}}}
+		parcel := shell.Parcel{Link: 1 << 60, First: 3, Of: 2, Seen: 7, Packets: []shell.Packet{packet},
+			Lanes: []shell.Lane{token.Lane, {Scheduler: "hawk"}}}
 		o := &jobs.Orders{Worker: "w1", Kill: lives.Draw(t, "kill"), Recorded: lives.Draw(t, "recorded"),
+			Withdraw: lives.Draw(t, "withdrawn"), Parcels: []shell.Parcel{parcel},
 			Back: []jobs.Offer{{Slot: 1, Number: 2}}, Save: []jobs.Shape{jobs.ShapeOf(cluster.Resources{CPU: 5})},
 			Bulletin: &jobs.Bulletin{Bids: []jobs.ShapeBid{{Quota: 4, Bid: auction.NoBid()}}}}
 		known := map[string]*jobs.Terms{}
@@ -263,7 +272,7 @@ func TestOrdersSurviveTheWire(t *testing.T) {
 			if known[l.Job] == nil {
 				known[l.Job] = terms
 			}
-			o.Grants = append(o.Grants, jobs.Grant{Slot: 1, Life: l, Terms: known[l.Job]})
+			o.Grants = append(o.Grants, jobs.Grant{Slot: 1, Life: l, Terms: known[l.Job], Token: token})
 			o.Watch = append(o.Watch, jobs.Watch{Life: l, Terms: known[l.Job]})
 		}
 		raw, err := json.Marshal(encodeOrders(o))

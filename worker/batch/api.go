@@ -6,12 +6,18 @@ import (
 
 	"github.com/soukhq/souk/core/accounts"
 	"github.com/soukhq/souk/core/jobs"
+	"github.com/soukhq/souk/core/scheduler/registry"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
 
 // Submit accepts a job. The answer is durable; submitting the same id again returns the existing job.
 func (b *Buyer) Submit(ctx context.Context, id string, spec jobs.Spec) (s jobs.Job, err error) {
+	if spec.Scheduler != "" {
+		if _, _, err := registry.Parse(spec.Scheduler); err != nil {
+			return s, err
+		}
+	}
 	err = b.doDurably(ctx, id, func(now time.Time) error {
 		if b.heirs != nil {
 			b.giveHeirs(now) // there may be members since a moment ago

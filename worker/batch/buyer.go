@@ -72,20 +72,21 @@ type Buyer struct {
 	files      *outputs
 	attempts   *attemptLog
 
-	stopped  chan struct{}
-	once     sync.Once
-	connsMu  sync.Mutex
-	conns    map[cluster.WorkerID]RunnerConn
-	silent   map[cluster.WorkerID]time.Time // owned by the loop
-	runs     atomic.Bool                    // Run has begun
-	waiters  []commitWaiter                 // owned by the loop: callers that wait for a commit
-	looked   time.Time                      // owned by the loop: when it last looked at its peers
-	wake     *time.Timer                    // owned by the loop: fires when bulletins are due
-	heirs    *heirs                         // nil: there are no other members
-	run      context.Context                //nolint:containedctx // of Run
-	changes  changes
-	wroteETA time.Time // owned by the loop
-	eta      []byte    // owned by the loop: what was written last
+	stopped    chan struct{}
+	once       sync.Once
+	connsMu    sync.Mutex
+	conns      map[cluster.WorkerID]RunnerConn
+	silent     map[cluster.WorkerID]time.Time // owned by the loop
+	runs       atomic.Bool                    // Run has begun
+	waiters    []commitWaiter                 // owned by the loop: callers that wait for a commit
+	looked     time.Time                      // owned by the loop: when it last looked at its peers
+	wake       *time.Timer                    // owned by the loop: fires when bulletins are due
+	heirs      *heirs                         // nil: there are no other members
+	run        context.Context                //nolint:containedctx // of Run
+	changes    changes
+	schedulers *schedulers // owned by the loop
+	wroteETA   time.Time   // owned by the loop
+	eta        []byte      // owned by the loop: what was written last
 }
 
 // commitWaiter is a caller that waits until its change is durable. behind is the number of commits that end before its
@@ -110,6 +111,10 @@ func OpenBuyer(o BuyerOptions) (*Buyer, error) {
 		saved:  make(chan error, 1), stopped: make(chan struct{}), conns: map[cluster.WorkerID]RunnerConn{},
 		silent: map[cluster.WorkerID]time.Time{}, wake: time.NewTimer(time.Hour), commit: time.NewTimer(time.Hour)}
 	b.changes.of = map[string]chan struct{}{}
+	b.schedulers = newSchedulers(b.dispatcher, o.Member)
+	b.schedulers.reach, b.schedulers.fault = b.reachWorker, func(err error) {
+		b.log.Error("a scheduler failed; its tasks wait until it is begun anew", "err", err)
+	}
 	var err error
 	if b.files, err = openOutputs(o.Dir, o.Member); err != nil {
 		return nil, err
@@ -163,6 +168,9 @@ func OpenBuyer(o BuyerOptions) (*Buyer, error) {
 // Attach connects a runner. Call it before Run for runners that may already run tasks. Attaching a worker again makes
 // a new connection. The error is the runner's refusal to connect.
 func (b *Buyer) Attach(ctx context.Context, s RunnerConn) error {
+	if near, is := s.(*LocalConn); is {
+		b.joinSchedulers(near.Runner)
+	}
 	sink := &connection{b: b, begun: make(chan struct{})}
 	first, err := s.Connect(ctx, b.hello(ctx), sink)
 	if err != nil {
@@ -172,6 +180,7 @@ func (b *Buyer) Attach(ctx context.Context, s RunnerConn) error {
 	b.conns[s.Worker()] = s
 	b.connsMu.Unlock()
 	b.Report(first)
+	b.postFunc(func(time.Time) { b.schedulers.noteConnection(s.Worker()) })
 	close(sink.begun)
 	return nil
 }
@@ -290,6 +299,8 @@ func (b *Buyer) Run(ctx context.Context) error {
 		case now = <-b.wake.C:
 			b.dispatcher.Open(now)
 		case <-b.commit.C:
+		case now = <-b.schedulers.wake.C:
+			b.schedulers.tickNodes(now)
 		}
 		if err := b.settleOrders(); err != nil {
 			return err
@@ -337,10 +348,16 @@ const lookEvery = 100 * time.Millisecond
 
 func (b *Buyer) lookAtPeers(now time.Time) {
 	since := now.Sub(b.looked)
-	if b.o.Peers != nil && (since >= tickEvery || since >= lookEvery && b.dispatcher.HasWork()) {
-		b.looked = now
-		b.dispatcher.Peers(now, b.o.Peers.Peers())
+	if since < lookEvery || since < tickEvery && !b.dispatcher.HasWork() {
+		return
 	}
+	b.looked = now
+	var peers []cluster.Record
+	if b.o.Peers != nil {
+		peers = b.o.Peers.Peers()
+		b.dispatcher.Peers(now, peers)
+	}
+	b.schedulers.seeMembers(now, peers)
 }
 
 // connectPeers connects and disconnects workers of other members.
@@ -356,43 +373,21 @@ func (b *Buyer) connectPeers(out *jobs.Out) {
 // settleOrders sends orders, and commits when the journal is free: everything that arrived meanwhile shares one
 // commit.
 func (b *Buyer) settleOrders() error {
-	b.lookAtPeers(time.Now())
+	now := time.Now()
+	b.lookAtPeers(now)
 	if b.heirs != nil {
 		b.lookAtMembers(time.Now())
 		b.sendCopies()
 		b.commitCopies()
 		b.purgeOutputs(b.heirs.Copies.Dropped())
 	}
-	out := b.dispatcher.Take()
-	b.connectPeers(&out)
-	if out.Renew {
-		b.renewWorkers()
-	}
-	for _, x := range out.Adopted {
-		b.files.addJob(x.Job, x.Namespace, 0)
-		b.log.Warn("a job was taken over", "job", x.Job, "from", x.From)
-	}
-	if !out.Wake.IsZero() {
-		b.wake.Reset(time.Until(out.Wake))
-	}
-	if err := b.attempts.noteGrants(out.Orders); err != nil {
-		return err
-	}
-	if b.attempts.needsRewrite() {
-		if err := b.attempts.rewriteFile(b.dispatcher.EachAttempt); err != nil {
+	for again := true; again; {
+		b.schedulers.settleNodes(now)
+		var err error
+		if again, err = b.sendOrders(now); err != nil {
 			return err
 		}
 	}
-	for _, o := range out.Orders {
-		b.connsMu.Lock()
-		s := b.conns[o.Worker]
-		b.connsMu.Unlock()
-		if s != nil {
-			s.Order(o)
-		}
-	}
-	b.files.endJobs(out.Ended)
-	b.changes.notifyChanged(out.Changed)
 	unsaved := b.reportSafe()
 	if b.busy {
 		return nil
@@ -416,6 +411,48 @@ func (b *Buyer) settleOrders() error {
 	b.busy, b.commitAt = true, time.Now().Add(commitGap)
 	go func() { b.saved <- b.o.Journal.Commit(batch) }()
 	return nil
+}
+
+// sendOrders carries out what the dispatcher wants at once. again: workers of this process were handed something for
+// schedulers, and more may follow.
+func (b *Buyer) sendOrders(now time.Time) (again bool, err error) {
+	out := b.dispatcher.Take()
+	b.connectPeers(&out)
+	if out.Renew {
+		b.renewWorkers()
+	}
+	for _, x := range out.Adopted {
+		b.files.addJob(x.Job, x.Namespace, 0)
+		b.log.Warn("a job was taken over", "job", x.Job, "from", x.From)
+	}
+	if !out.Wake.IsZero() {
+		b.wake.Reset(time.Until(out.Wake))
+	}
+	if err := b.attempts.noteGrants(out.Orders); err != nil {
+		return false, err
+	}
+	if b.attempts.needsRewrite() {
+		if err := b.attempts.rewriteFile(b.dispatcher.EachAttempt); err != nil {
+			return false, err
+		}
+	}
+	for _, o := range out.Orders {
+		b.connsMu.Lock()
+		s := b.conns[o.Worker]
+		b.connsMu.Unlock()
+		if near, is := s.(*LocalConn); is {
+			if t, some := splitTokens(o); some {
+				again = true
+				b.schedulers.receiveTokens(now, near.Worker(), near.Buyer(), &t)
+			}
+		}
+		if s != nil {
+			s.Order(o)
+		}
+	}
+	b.files.endJobs(out.Ended)
+	b.changes.notifyChanged(out.Changed)
+	return again, nil
 }
 
 // reportCommitted notes that the commit has ended, for the callers whose changes were in it.

@@ -10,11 +10,14 @@
 // the runtime forget them. A worker writes nothing to its own journal for a task: a life's name says all that it must
 // know after a crash. See docs/decisions/0013-array-jobs.md.
 //
+// The tasks of a job that names a scheduler take another way to their grant: see schedulers and package shell. They may
+// wait at a worker for room, and a new connection voids their grants, too.
+//
 // # When somebody dies
 //
 // Without its buyer, a runner keeps its tasks running and keeps each result until that buyer connects, for a day, or
 // until the buyer's member is removed. A buyer with
-// maxHeld results that it has not recorded gets no offers. Nothing queues at a worker, so only grants that are not
-// answered yet are returned, which a new connection voids. A task of a runner that is not heard of for GoneAfter is
+// maxHeld results that it has not recorded gets no offers. Nothing of the auction queues at a worker, so only grants that
+// are not answered yet are returned, which a new connection voids. A task of a runner that is not heard of for GoneAfter is
 // given to another worker, with a larger attempt.
 package batch

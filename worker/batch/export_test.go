@@ -9,3 +9,10 @@ func (b *Buyer) Waited() int {
 
 // FindPlacesAgain looks up the users in bids now.
 func (r *Runner) FindPlacesAgain() { r.findPlacesAgain() }
+
+// NumWaiting returns how many tasks of schedulers wait for room.
+func (r *Runner) NumWaiting() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.waiting)
+}

@@ -41,9 +41,17 @@ func (c *LocalConn) Connect(_ context.Context, h jobs.Hello, sink ReportSink) (j
 	return c.Runner.Connect(h, sink), nil
 }
 
+// Buyer returns the member of the buyer; "": there is no cluster.
+func (c *LocalConn) Buyer() (id cluster.WorkerID) {
+	if by := c.buyer.Load(); by != nil {
+		id = *by
+	}
+	return id
+}
+
 // Order implements RunnerConn.
 func (c *LocalConn) Order(o *jobs.Orders) {
 	if by := c.buyer.Load(); by != nil {
-		c.Runner.Order(*by, o)
+		c.Runner.orderTasks(*by, o)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/soukhq/souk/core/backfill"
 	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/core/lifecycle"
+	"github.com/soukhq/souk/core/scheduler/shell"
 	"github.com/soukhq/souk/internal/unixuser"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
@@ -83,14 +84,15 @@ type Users interface {
 
 // Runner runs tasks on one worker. Make it before the worker, as the worker's Options.Tasks, then call Run.
 type Runner struct {
-	o    RunnerOptions
-	log  *slog.Logger
-	host Host
-	ctx  context.Context
-	wg   sync.WaitGroup
-	poke chan struct{} // there is something to report
-	soon chan struct{} // there is something to report within linger
-	drop chan struct{} // there are lives to remove
+	o     RunnerOptions
+	log   *slog.Logger
+	host  Host
+	ctx   context.Context
+	wg    sync.WaitGroup
+	poke  chan struct{} // there is something to report
+	soon  chan struct{} // there is something to report within linger
+	drop  chan struct{} // there are lives to remove
+	serve chan struct{} // there may be room for tasks in waiting
 
 	mu          sync.Mutex
 	ended       bool // Run has ended
@@ -107,6 +109,8 @@ type Runner struct {
 	left        map[cluster.WorkerID]time.Time // when buyers that are not connected were last connected
 	began       time.Time                      // when the runner was made
 	wroteShares time.Time                      // when Run last wrote what accounts have used
+	home        *Buyer                         // of this process, which has the schedulers; nil: none
+	waiting     []waitingTask                  // tasks of schedulers, in order
 }
 
 // connectedBuyer is a buyer's connection. A new one replaces it.
@@ -135,12 +139,13 @@ type task struct {
 	buyer  cluster.WorkerID // "": unknown, as an earlier process started it
 	slot   int32            // -1: none, as it ran before and there are fewer slots now
 	exit   chan runtime.Exit
-	end    chan string // why it is ended early
-	watch  chan limits // its own, learned later
-	evict  chan string // the machine or drain it is evicted for
-	began  time.Time   // guarded by the runner's mu until it is followed
-	known  time.Time   // since when the runner knows it
-	unsure bool        // it may never have been started
+	end    chan string  // why it is ended early
+	watch  chan limits  // its own, learned later
+	evict  chan string  // the machine or drain it is evicted for
+	began  time.Time    // guarded by the runner's mu until it is followed
+	known  time.Time    // since when the runner knows it
+	unsure bool         // it may never have been started
+	token  *shell.Token // what it is to its scheduler; nil: it has none, or an earlier process started it
 }
 
 type heldResult struct {
@@ -166,6 +171,7 @@ func NewRunner(o RunnerOptions) *Runner {
 	r := &Runner{o: o, log: o.Log.With("worker", o.Worker), poke: make(chan struct{}, 1),
 		soon:   make(chan struct{}, 1),
 		drop:   make(chan struct{}, 1),
+		serve:  make(chan struct{}, 1),
 		slots:  jobs.NewSlots(o.Slots, auction.DefaultRules(marketSlots)),
 		buyers: map[cluster.WorkerID]*connectedBuyer{},
 		left:   map[cluster.WorkerID]time.Time{}, began: time.Now(),
@@ -192,6 +198,7 @@ func (r *Runner) Run(ctx context.Context, host Host) {
 		r.wg.Go(r.removeRecorded)
 	}
 	r.wg.Go(r.lookForLives)
+	r.wg.Go(r.serveTokens)
 	wakeUp(r.drop)
 	wakeUp(r.poke)
 	look, late := time.NewTicker(orphansEvery), time.NewTimer(time.Hour)
@@ -339,6 +346,7 @@ func (r *Runner) Connect(h jobs.Hello, sink ReportSink) jobs.Message {
 	r.mu.Lock()
 	host, ctx := r.host, r.ctx
 	r.mu.Unlock()
+	r.voidTokens(h.Buyer)
 	var rec cluster.Record
 	if host != nil {
 		rec, _ = host.Record(ctx) // without it no tasks are bid here until the next report
@@ -397,8 +405,14 @@ func (r *Runner) Disconnect(buyer cluster.WorkerID, sink ReportSink) {
 	}
 }
 
-// Order carries out a buyer's orders.
+// Order carries out the orders of another member's buyer.
 func (r *Runner) Order(buyer cluster.WorkerID, o *jobs.Orders) {
+	r.passTokens(buyer, o)
+	r.orderTasks(buyer, o)
+}
+
+// orderTasks carries out a buyer's orders, but for what is for schedulers.
+func (r *Runner) orderTasks(buyer cluster.WorkerID, o *jobs.Orders) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended {

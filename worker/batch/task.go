@@ -22,9 +22,7 @@ func (r *Runner) acceptGrant(buyer cluster.WorkerID, g jobs.Grant) {
 	err := r.host.AdmitTask(r.ctx, taskOf(g.Life, g.Terms))
 	r.mu.Lock()
 	reply := jobs.Reply{Offer: jobs.Offer{Slot: g.Slot, Number: g.Granted.Offer}, Life: g.Life}
-	if f := fault.As(err); f != nil && f.Scope == fault.ScopeQuota {
-		reply.Unpaid = max(time.Second, f.RetryAfter)
-	}
+	reply.Unpaid = unpaidOf(err)
 	r.answered++
 	rival := r.keepers.RivalOf(buyer, g.Life)
 	reply.Answer = r.slots.Answer(time.Now(), buyer, reply.Offer, g.Granted,
@@ -51,11 +49,25 @@ func (r *Runner) acceptGrant(buyer cluster.WorkerID, g jobs.Grant) {
 	r.tasks[name] = t
 	r.mu.Unlock()
 	r.reportSoon()
+	r.runTask(t, &g)
+}
+
+// unpaidOf returns how long to wait if a refusal says that a namespace cannot pay now; 0: it does not.
+func unpaidOf(err error) time.Duration {
+	if f := fault.As(err); f != nil && f.Scope == fault.ScopeQuota {
+		return max(time.Second, f.RetryAfter)
+	}
+	return 0
+}
+
+// runTask runs a granted task that has its room, and reports its result.
+func (r *Runner) runTask(t *task, g *jobs.Grant) {
+	name := g.Life.String()
 	spec := runtime.Spec{Machine: name, Attempt: uint64(g.Life.Attempt), Fresh: true, App: g.Terms.App,
 		Image: cmp.Or(g.Terms.Image, machine.HostImage), Argv: g.Terms.Command,
 		Env: g.Terms.Environ(g.Life, string(r.o.Worker)), Resources: g.Life.Shape(), SharedCPU: g.Terms.Shared,
 		SwapMB: -1, Home: true}
-	st, err := r.startLife(&spec, &g)
+	st, err := r.startLife(&spec, g)
 	if r.ctx.Err() != nil {
 		return // the next start finds out whether it runs
 	}
@@ -278,6 +290,9 @@ func (r *Runner) finishTask(t *task, res jobs.Result) {
 		r.slots.Free(time.Now(), t.slot)
 	}
 	r.mu.Unlock()
+	if wakeUp(r.serve); t.token != nil {
+		r.reportEnded(*t.token)
+	}
 	wakeUp(r.poke)
 	h := heldResult{result: res}
 	r.keepFiles(name, &h.result)
@@ -396,6 +411,9 @@ func (r *Runner) Changed(rec *cluster.Record) {
 	defer r.mu.Unlock()
 	for _, b := range r.buyers {
 		b.changed = true
+	}
+	if len(r.waiting) > 0 {
+		wakeUp(r.serve)
 	}
 	r.reportSoon()
 }
