@@ -13,6 +13,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/accounts"
 	job "github.com/soukhq/souk/core/jobs"
+	"github.com/soukhq/souk/core/scheduler/registry"
 	"github.com/soukhq/souk/internal/unixuser"
 	"github.com/soukhq/souk/machine"
 )
@@ -45,9 +46,10 @@ func values() map[string]value {
 
 		"kill-on-invalid-dep": {list: words("yes", "no")},
 		"input":               file, "output": file, "error": file,
-		"priority": {list: words("high", "normal", "low"), kind: "string"},
-		"strategy": {list: words("direct", "race", "shared", "batching", "fair-share")},
-		"cpu-kind": {list: words("shared", "performance")}, "restart": {list: words("no", "on-failure", "always")},
+		"priority":  {list: words("high", "normal", "low"), kind: "string"},
+		"scheduler": {list: words(registry.Names()...), kind: "string"},
+		"strategy":  {list: words("direct", "race", "shared", "batching", "fair-share")},
+		"cpu-kind":  {list: words("shared", "performance")}, "restart": {list: words("no", "on-failure", "always")},
 		"schedule":        {list: words("hourly", "daily", "weekly", "monthly")},
 		"pace":            {list: words("lan", "wan")},
 		"autostop":        {list: words("stop", "suspend", "off")},

@@ -185,6 +185,9 @@ func printJob(c *cli.Env, j *jobs.Job) {
 		shape += ", " + countOf(s.GPUs, strings.TrimSpace(s.GPUKind+" GPU"), strings.TrimSpace(s.GPUKind+" GPUs"))
 	}
 	line("tasks", "%s (index %s), each %s", thousands(j.Tasks), s.Indices(), shape)
+	if s.Scheduler != "" {
+		line("scheduler", "%s", s.Scheduler)
+	}
 	printOrdering(c, s)
 	printFiles(c, s)
 	if len(s.Require) > 0 {

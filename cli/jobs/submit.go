@@ -16,35 +16,37 @@ import (
 	"github.com/soukhq/souk/cli/machines"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/core/jobs"
+	"github.com/soukhq/souk/core/scheduler/registry"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 )
 
 // submitFlags are the flags of souk submit.
 type submitFlags struct {
-	array    string
-	name     string
-	set      *pflag.FlagSet // says which of them were given
-	cpus     int
-	cpu      cli.CPU
-	cpuKind  string
-	memory   cli.Size
-	gpus     string
-	maxFails int
-	retries  int
-	timeout  time.Duration
-	estimate time.Duration
-	env      []string
-	export   string
-	secrets  []string
-	require  []string
-	prefer   []string
-	priority string
-	band     string
-	wait     bool
-	signal   string
-	order    orderFlags
-	file     string
+	array     string
+	name      string
+	set       *pflag.FlagSet // says which of them were given
+	cpus      int
+	cpu       cli.CPU
+	cpuKind   string
+	memory    cli.Size
+	gpus      string
+	maxFails  int
+	retries   int
+	timeout   time.Duration
+	estimate  time.Duration
+	env       []string
+	export    string
+	secrets   []string
+	require   []string
+	prefer    []string
+	priority  string
+	scheduler string
+	band      string
+	wait      bool
+	signal    string
+	order     orderFlags
+	file      string
 
 	image    string
 	chdir    string
@@ -174,6 +176,9 @@ func (o *submitFlags) register(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.prefer, "prefer", nil,
 		"as --require, but other workers run tasks, too, once some have waited for 2 s; repeatable")
 	f.StringVar(&o.priority, "priority", "normal", "high, normal or low: each goes before the next")
+	f.StringVar(&o.scheduler, "scheduler", "",
+		"NAME or NAME:N, the architecture that finds workers for the tasks; souk schedulers lists them (default: the "+
+			"auction)")
 	f.StringVar(&o.band, "band", "batch",
 		"free, batch, service or system: what its tasks cost, and what machines may evict them; they evict nothing")
 	f.StringVar(&o.signal, "signal", "",
@@ -274,7 +279,13 @@ func specOf(c *cli.Env, o *submitFlags, argv []string, sent []jobs.Sent) (jobs.S
 		TimeoutMS:  o.timeout.Milliseconds(),
 		EstimateMS: o.estimate.Milliseconds(),
 		Priority:   jobs.Priority(o.priority),
+		Scheduler:  o.scheduler,
 		Band:       machine.Band(o.band),
+	}
+	if o.scheduler != "" { // souk says so, too, but this command may be to send files before
+		if _, err := registry.ParseList([]string{o.scheduler}); err != nil {
+			return s, err
+		}
 	}
 	if err := machines.CPUFlags(o.set, o.cpus, o.cpu, &s.CPUs, &s.CPUMilli); err != nil {
 		return s, err

@@ -20,7 +20,7 @@ a task fits, and when the job is expected to start and to end.
 Expected times are intervals. The member forecasts each job when it comes, when its first task starts and when half
 of them have ended, and compares that with what comes of it. The intervals are as wide as nine of ten of these
 forecasts would have needed, and how many of them held is said. There is none before 20 jobs have ended, nor for a job
-on hold or one that waits for others.`,
+on hold, one that waits for others, or one that names a scheduler (souk submit --scheduler).`,
 		Example: "  souk job why sweep\n  souk job why sweep --json | jq .eta.ends",
 		Args:    cli.Args(1, 1, "one job, by id or name"),
 		RunE: func(cmd *cobra.Command, refs []string) error {
@@ -30,6 +30,9 @@ on hold or one that waits for others.`,
 
 func printWhy(c *cli.Env, j *jobs.Job, now time.Time) {
 	c.Printf("%s %s\n", jobLabel(j), stateText(j.State))
+	if j.Spec.Scheduler != "" {
+		c.Field("scheduler", "%s", j.Spec.Scheduler)
+	}
 	if j.Why != "" {
 		c.Field("why", "%s", j.Why)
 	}
@@ -54,6 +57,8 @@ func printWhy(c *cli.Env, j *jobs.Job, now time.Time) {
 		if e.Ends != nil {
 			c.Field("ends", "%s", expectedText(e.Ends, now))
 		}
+	case j.Spec.Scheduler != "":
+		c.Field("expected", "not known: only jobs of the auction are forecast")
 	case j.Queue == nil: // something else than room keeps it
 		c.Field("expected", "not known")
 	case j.Queue.Now+j.Queue.Later == 0:

@@ -51,7 +51,7 @@ that decided counts where souk knows it, and the default where it does not.
 The log is a directory or a file of the decision log, or last-DURATION, such as last-24h, for the log of the agent or
 souk dev of this host, or of the one of --dir. Each member of a cluster records the decisions that it makes.
 
-With --jobs: simulate two schedulers of "souk sim schedulers" on the jobs that the cluster has run and still keeps, those
+With --jobs: simulate two schedulers of "souk schedulers" on the jobs that the cluster has run and still keeps, those
 submitted --since a time, and compare how long the same jobs would have waited and taken. Each task takes one slot for
 as long as it ran; the fleet is the cluster's workers, with as many slots as mean tasks fit in one. A job's slowdown is how many times
 as long it took as its longest task (or 10 s, where that is shorter). The difference is the mean over the jobs, the

@@ -7,10 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/soukhq/souk/cli"
-	"github.com/soukhq/souk/core/scheduler/registry"
 	"github.com/soukhq/souk/sim"
 	"github.com/soukhq/souk/sim/ticks"
 	"github.com/soukhq/souk/sim/trace"
@@ -187,54 +184,5 @@ func (p *simProgress) watch(ctx context.Context, name string) func(ticks.Time, i
 func (p *simProgress) clear() {
 	if p.wrote {
 		fmt.Fprint(cli.Raw(p.c.Err), "\r\x1b[K")
-	}
-}
-
-func cmdSimSchedulers(c *cli.Env) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "schedulers [NAME]",
-		Short:   "List the scheduling architectures that can be run, or tell of one",
-		Args:    cli.Args(0, 1, "one scheduler's name, or nothing"),
-		Example: "  souk sim schedulers\n  souk sim schedulers hawk",
-	}
-	cmd.ValidArgsFunction = cobra.FixedCompletions(registry.Names(), cobra.ShellCompDirectiveNoFileComp)
-	cmd.RunE = func(_ *cobra.Command, names []string) error {
-		list := registry.Abouts()
-		if len(names) == 1 {
-			known, err := registry.ParseList(names)
-			if err != nil {
-				return err
-			}
-			name, _, _ := strings.Cut(known[0], ":")
-			list = slices.DeleteFunc(list, func(a registry.About) bool { return a.Name != name })
-		}
-		switch {
-		case c.JSON:
-			c.JSONLine(c.Out, map[string]any{"schedulers": list})
-		case len(names) == 1:
-			for _, a := range list {
-				printAbout(c, a)
-			}
-		default:
-			var rows [][]cli.Cell
-			for _, a := range list {
-				rows = append(rows, cli.Cells(a.Name, a.Number, a.Paper, a.LeftOut))
-			}
-			c.Table([]cli.Column{cli.Keep("NAME"), cli.Keep("N IN NAME:N IS").Cut(12), cli.Keep("PAPER").Cut(20),
-				cli.Keep("LEFT OUT").Cut(12)}, rows)
-		}
-		return nil
-	}
-	return cmd
-}
-
-// printAbout prints what a scheduler is, whole.
-func printAbout(c *cli.Env, a registry.About) {
-	fmt.Fprintf(c.Out, "%s: %s\n", a.Name, a.Paper)
-	if a.Number != "" {
-		fmt.Fprintf(c.Out, "  N in %s:N is %s\n", a.Name, a.Number)
-	}
-	if a.LeftOut != "" {
-		fmt.Fprintf(c.Out, "  left out: %s\n", a.LeftOut)
 	}
 }

@@ -49,8 +49,8 @@ of its last task minus its submission. A job is long when its mean task duration
 know of a task's duration what its job's mean says; --error makes that wrong.
 
 "market" is souk's own: a pull auction among 10 buyers. The others are the architectures of the literature, each
-from its paper; docs/results.md of the source compares them. Most take a number, as sparrow:4 (four probes for each task); see souk sim
-schedulers. With --think-short and --think-long decisions take time: "monolithic" has one path, in which every job
+from its paper; docs/results.md of the source compares them. Most take a number, as sparrow:4 (four probes for each task);
+see "souk schedulers". With --think-short and --think-long decisions take time: "monolithic" has one path, in which every job
 waits for the slowest decision, and "multipath" one for each class. Beside them stand three bounds, which know all
 durations and have no delay: A, no task ever waits; B, least remaining work first, preempting at no cost; C,
 shortest job first, longest task first, without preemption.
@@ -122,7 +122,6 @@ func Sim(c *cli.Env) *cobra.Command {
 			[]*cobra.Command{
 				r,
 				m,
-				cmdSimSchedulers(c),
 				cmdSimChaos(c),
 				cmdSimStale(c),
 				cmdSimGossip(c),

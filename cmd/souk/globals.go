@@ -26,7 +26,7 @@ var takers = map[string]string{
 	ofSouk: `job scale releases pause resume promote trigger why routes apps image token members node top workers policy
 		namespace quota doctor version`,
 	cli.FlagApp: `sim/ab`,
-	no:          `dev init join agent ca token/join context policy/check bench sim trace help completion`,
+	no:          `dev init join agent ca token/join context policy/check bench sim trace schedulers help completion`,
 }
 
 // takes maps each listed command to the global flags that it takes.
