@@ -59,7 +59,7 @@ func TestReportSummarizesRuns(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "runs")
 	lines := `{"fault":"kill","seed":3,"nodes":5,"fault_seconds":8,"launches":10,"started":9,"whole_s":1,"answered_s":2,"agreed_s":3,"violations":[],"commit":"abc"}
 {"fault":"kill","seed":4,"harness":"it broke"}
-{"fault":"loss","seed":3,"nodes":5,"fault_seconds":8,"launches":10,"started":9,"answered_s":2,"jobs":2,"tasks":90,"attempts":95,"away":40,"cancelled":3,"lost":1,"adopted":2,"replaced":5,"keeper_deaths":6,"shown_s":1.5,"jobs_ended_s":4,"violations":["a machine is lost"],"repeat":"do it again","commit":"abc"}
+{"fault":"loss","seed":3,"nodes":5,"fault_seconds":8,"launches":10,"started":9,"answered_s":2,"jobs":2,"tasks":90,"attempts":95,"away":40,"cancelled":3,"lost":1,"adopted":2,"replaced":5,"keeper_deaths":6,"shown_s":1.5,"jobs_ended_s":4,"schedulers":{"market":1,"sparrow":1},"violations":["a machine is lost"],"repeat":"do it again","commit":"abc"}
 `
 	if err := os.WriteFile(file, []byte(lines), 0o600); err != nil {
 		t.Fatal(err)
@@ -71,7 +71,8 @@ func TestReportSummarizesRuns(t *testing.T) {
 	for _, want := range []string{"| kill | 1 | 8 | 10 | 9 |", "1.0 / 1.0 | 2.0 / 2.0 | 3.0 / 3.0 | 0 |",
 		"In all: 2 runs of 5 members, 20 launches, 18 started", "1 runs with violations",
 		"Seeds 3 to 3", "were repeated: 1.", "`do it again`", "* a machine is lost", "In 1 runs it was not seen",
-		"| loss | 1 | 8 | 2 | 90 | 95 | 40 | 3 | 1 | 2 | 5 | 6 | 1.5 | 4.0 / 4.0 | 1 |"} {
+		"| loss | 1 | 8 | 2 | 90 | 95 | 40 | 3 | 1 | 2 | 5 | 6 | 1.5 | 4.0 / 4.0 | 1 |",
+		"Jobs of each scheduler: market 1, sparrow 1."} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the report lacks %q:\n%s", want, out.String())
 		}

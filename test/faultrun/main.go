@@ -77,8 +77,8 @@ func (o *options) flags() {
 	flag.Var(o.lasts, "for", "how long a fault lasts; also for one of them: 8s,partition=60s (default 10s)")
 	flag.IntVar(&o.Images, "images", 0, "percent of the launches that are of an image, which takes runc")
 	flag.IntVar(&o.Services, "services", 0, "services that are kept beside, and changed all the time; 2 at most")
-	flag.IntVar(&o.Jobs, "jobs", 0, fmt.Sprintf("jobs of short tasks that are submitted beside, spread over the run; "+
-		"%d at most", faults.MaxJobs))
+	flag.IntVar(&o.Jobs, "jobs", 0, fmt.Sprintf("jobs of short tasks that are submitted beside, spread over the run, "+
+		"half of them by the auction and each other by a scheduler that the seed draws; %d at most", faults.MaxJobs))
 	flag.IntVar(&o.Most, "launches", 0, "launches of a run at most (default: as many as there is time for)")
 	flag.StringVar(&o.Exe, "souk", "", "the program (default: built from this directory)")
 	flag.StringVar(&o.Old, "old", "",
@@ -264,6 +264,7 @@ func once(ctx context.Context, hosts netns.Hosts, o faults.Options, base string,
 		fmt.Printf("  %d jobs of %d tasks have ended after %.2f s: %d attempts, %d tasks at another member, "+
 			"%d cancelled, %d lost too often\n", rep.Jobs, rep.Tasks, rep.JobsEnded, rep.Attempts, rep.Away,
 			rep.Cancelled, rep.Lost)
+		fmt.Println("  jobs of each scheduler:", faults.CountsText(rep.Schedulers))
 	}
 	for _, v := range rep.Violations {
 		fmt.Println("  VIOLATED", v)

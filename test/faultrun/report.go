@@ -37,11 +37,12 @@ type tally struct {
 	commits                  map[string]bool
 	members, harness, unwell int
 	jobsEnded                []float64
+	schedulers               map[string]int // jobs of each
 }
 
 func (t *tally) add(r faults.Report) {
 	if t.commits == nil {
-		t.commits = map[string]bool{}
+		t.commits, t.schedulers = map[string]bool{}, map[string]int{}
 	}
 	if r.Harness != "" {
 		t.harness++
@@ -73,6 +74,9 @@ func (t *tally) add(r faults.Report) {
 	}
 	t.Adopted, t.Replaced, t.Deaths = t.Adopted+r.Adopted, t.Replaced+r.Replaced, t.Deaths+r.Deaths
 	t.Shown = max(t.Shown, r.Shown)
+	for name, n := range r.Schedulers {
+		t.schedulers[name] += n
+	}
 	t.Jobs, t.Tasks, t.Attempts, t.Away = t.Jobs+r.Jobs, t.Tasks+r.Tasks, t.Attempts+r.Attempts, t.Away+r.Away
 	t.Cancelled, t.Lost = t.Cancelled+r.Cancelled, t.Lost+r.Lost
 	if r.Agreed > 0 {
@@ -166,7 +170,8 @@ const jobsHead = `
 ## Jobs
 
 Runs with ` + "`--jobs`" + ` submit jobs of short tasks at random members as well, cancel some, and look at all of them again and
-again at the member that keeps each. Each task notes itself when it begins, and holds a lock while a process of it lives. A
+again at the member that keeps each. The auction places every second job, and an architecture of ` + "`core/scheduler/registry`" + `, drawn
+by the seed and the fault, each other (in mixed, the auction all of them). Each task notes itself when it begins, and holds a lock while a process of it lives. A
 violation is: an answered job, or the result of a task, that is missing or different later; a job that has not ended 90 s after
 the clients, or that then not every member lists once with the same keeper; a task of it without a result, or with that of an
 attempt that never began; an attempt of the same epoch that began twice; a cancelled task that goes on; a process or capacity of a
@@ -189,11 +194,13 @@ in seconds from the end of the fault, median and most.
 // writeJobs writes the table of the runs with jobs, if there are any.
 func writeJobs(w io.Writer, reports []faults.Report) {
 	head := jobsHead
+	schedulers := tally{}
 	for _, name := range faults.All() {
 		var t tally
 		for _, r := range reports {
 			if r.Fault == name && r.Jobs > 0 {
 				t.add(r)
+				schedulers.add(r)
 			}
 		}
 		if t.runs == 0 {
@@ -205,5 +212,8 @@ func writeJobs(w io.Writer, reports []faults.Report) {
 			t.Attempts, t.Away, t.Cancelled, t.Lost)
 		fmt.Fprintf(w, "| %d | %d | %d | %.1f | %s | %d |\n", t.Adopted, t.Replaced, t.Deaths, t.Shown,
 			spread(t.jobsEnded), t.bad)
+	}
+	if len(schedulers.schedulers) > 0 {
+		fmt.Fprintf(w, "\nJobs of each scheduler: %s.\n", faults.CountsText(schedulers.schedulers))
 	}
 }

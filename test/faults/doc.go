@@ -147,9 +147,11 @@ type Report struct {
 	Cancelled  int      `json:"cancelled,omitempty"`
 	Lost       int      `json:"lost,omitempty"` // tasks that were lost so often that they count as failed
 	// seconds from the end of the fault until all jobs had ended, which is looked for when every call has its answer
-	JobsEnded float64  `json:"jobs_ended_s,omitempty"`
-	Commit    string   `json:"commit,omitempty"`
-	Harness   string   `json:"harness,omitempty"` // why the run is void: the harness failed
-	Kills     int      `json:"kills"`             // of agents, or hosts
-	Answers   []string `json:"odd_answers"`       // neither yes, nor no room, nor no answer; at most 5
+	JobsEnded float64 `json:"jobs_ended_s,omitempty"`
+	// how many of Jobs had which scheduler, jobs.Auction among them
+	Schedulers map[string]int `json:"schedulers,omitempty"`
+	Commit     string         `json:"commit,omitempty"`
+	Harness    string         `json:"harness,omitempty"` // why the run is void: the harness failed
+	Kills      int            `json:"kills"`             // of agents, or hosts
+	Answers    []string       `json:"odd_answers"`       // neither yes, nor no room, nor no answer; at most 5
 }

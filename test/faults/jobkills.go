@@ -20,18 +20,23 @@ import (
 
 // KillOptions say what a run of KillWhileJob is. Exe and Dir are needed.
 type KillOptions struct {
-	Exe      string
-	Dir      string
-	Nodes    int           // members
-	CPUs     int           // of each member: so many tasks it runs at once
-	Tasks    int           // of the one job
-	Nap      time.Duration // that a task sleeps; 0: a task is "true"
-	Kills    int
-	Cut      time.Duration // the job's keeper is cut from the others for so long, once; 0: never
-	Seed     uint64
-	Patience time.Duration // until the job has ended, after the last kill
-	Out      io.Writer     // the table
+	Exe   string
+	Dir   string
+	Nodes int           // members
+	CPUs  int           // of each member: so many tasks it runs at once
+	Tasks int           // of the one job
+	Nap   time.Duration // that a task sleeps; 0: a task is "true"
+	// Scheduler of the job: NAME or NAME:N; "": the auction, DrawnScheduler: drawn by Seed
+	Scheduler string
+	Kills     int
+	Cut       time.Duration // the job's keeper is cut from the others for so long, once; 0: never
+	Seed      uint64
+	Patience  time.Duration // until the job has ended, after the last kill
+	Out       io.Writer     // the table
 }
+
+// DrawnScheduler stands for the auction, or one of Architectures.
+const DrawnScheduler = "drawn"
 
 // Pauses of KillWhileJob.
 const (
@@ -85,7 +90,11 @@ func KillWhileJob(ctx context.Context, hosts netns.Hosts, o KillOptions) (wrong 
 func (k *jobKiller) submit(ctx context.Context) error {
 	k.id, k.from = jobs.ID(k.rng.Uint64()), time.Now()
 	spec := jobs.Spec{App: app, Name: "killed", Last: k.o.Tasks - 1, CPUKind: machine.Performance, CPUs: 1,
-		MemoryMB: taskMB, Command: []string{"true"}}
+		MemoryMB: taskMB, Command: []string{"true"}, Scheduler: k.o.Scheduler}
+	if spec.Scheduler == DrawnScheduler { // apart from rng, so that a seed kills the same for every scheduler
+		spec.Scheduler = drawScheduler(rand.New(rand.NewPCG(k.o.Seed, 3001)))
+	}
+	k.print("the job's scheduler is %s", schedulerName(spec.Scheduler))
 	if k.o.Nap > 0 {
 		spec.Command = []string{"sleep", fmt.Sprint(k.o.Nap.Seconds())}
 	}

@@ -67,17 +67,24 @@ const mostWrong = 3
 
 func (j *submitted) isWrong(format string, a ...any) {
 	if len(j.wrong) < mostWrong {
-		j.wrong = append(j.wrong, fmt.Sprintf("job %s of %s: ", j.id, j.at.id)+fmt.Sprintf(format, a...))
+		j.wrong = append(j.wrong, j.title()+": "+fmt.Sprintf(format, a...))
 	}
+}
+
+// title names the job in a violation.
+func (j *submitted) title() string {
+	return fmt.Sprintf("job %s of %s by %s", j.id, j.at.id, schedulerName(j.spec.Scheduler))
 }
 
 // submitter is a client that submits jobs, cancels some, and looks at all of them again and again.
 type submitter struct {
 	*load
 	absences
-	dir   string // the tasks' witness files
-	rng   *rand.Rand
-	every time.Duration // between two submissions
+	dir string // the tasks' witness files
+	rng *rand.Rand
+	// choice draws schedulers, others for each fault. It is not rng, whose seeds draw the same jobs as before schedulers.
+	choice *rand.Rand
+	every  time.Duration // between two submissions
 	// some members run a souk from before there were heirs: only the member that was asked answers for a job
 	oldSouk bool
 	calls   sync.WaitGroup
@@ -90,7 +97,8 @@ type submitter struct {
 func (r *run) newSubmitter() (*submitter, error) {
 	s := &submitter{load: r.load, absences: absences{cut: isCut(r.o.Fault)},
 		oldSouk: r.o.Fault == Mixed, dir: filepath.Join(r.o.Dir, "tasks"),
-		rng: rand.New(rand.NewPCG(r.o.Seed, 2000))}
+		rng: rand.New(rand.NewPCG(r.o.Seed, 2000)), choice: rand.New(rand.NewPCG(r.o.Seed,
+			2001+uint64(slices.Index(All(), r.o.Fault))))}
 	if r.o.Jobs > 0 {
 		s.every = (before + r.o.For + after) / time.Duration(r.o.Jobs)
 	}
@@ -137,6 +145,9 @@ func (s *submitter) draw() *submitted {
 	j.spec = jobs.Spec{App: app, Name: "drawn-" + j.id, First: first, Last: first + tasks - 1, MemoryMB: taskMB,
 		Retries: s.rng.IntN(2), Command: []string{"/bin/sh", "-c", fmt.Sprintf(taskScript, failMod, failsAt, failCode),
 			s.dir, took, fmt.Sprint(longTask.Seconds()), strconv.Itoa(long)}}
+	if !s.oldSouk { // it knows no schedulers
+		j.spec.Scheduler = drawScheduler(s.choice)
+	}
 	return j
 }
 
@@ -408,6 +419,10 @@ func (r *run) countTasks(j *submitted, tasks []jobs.Task) {
 		return
 	}
 	r.rep.Jobs++
+	if r.rep.Schedulers == nil {
+		r.rep.Schedulers = map[string]int{}
+	}
+	r.rep.Schedulers[schedulerName(j.spec.Scheduler)]++
 	ran, _ := attemptsOf(r.batch.dir, j.id) // settle has noted the error
 	r.rep.Attempts += len(ran)
 	r.rep.Replaced += j.replaced
@@ -445,8 +460,8 @@ func (r *run) noTaskLives(ctx context.Context) error {
 		}
 		if wait(until, askPause) != nil {
 			for _, j := range left {
-				j.wrong = append([]string{fmt.Sprintf("job %s of %s: a process of its tasks lives %v after all jobs "+
-					"have ended", j.id, j.at.id, strayIn)}, j.wrong...)
+				j.wrong = append([]string{fmt.Sprintf("%s: a process of its tasks lives %v after all jobs have ended",
+					j.title(), strayIn)}, j.wrong...)
 			}
 			return nil
 		}

@@ -44,6 +44,8 @@ func work() error {
 	flag.IntVar(&o.CPUs, "cpus", 4, "cores of each member: so many tasks it runs at once")
 	flag.IntVar(&o.Tasks, "tasks", 100_000, "tasks of the job")
 	flag.DurationVar(&o.Nap, "nap", 0, "how long a task sleeps; 0: a task is \"true\"")
+	flag.StringVar(&o.Scheduler, "scheduler", faults.DrawnScheduler, "of the job: NAME or NAME:N as for souk submit; "+
+		faults.DrawnScheduler+": the seed says which, the auction about every second time")
 	flag.IntVar(&o.Kills, "kills", 20, "kills")
 	flag.DurationVar(&o.Cut, "cut", time.Minute, "how long the job's keeper is cut off, once; 0: never")
 	flag.DurationVar(&o.Patience, "patience", 10*time.Minute, "until the job has ended, after the last kill")

@@ -193,6 +193,16 @@ func (c *Cluster) Runs(i int) (n int) {
 	return n
 }
 
+// Starts lists the machines and the lives of tasks that were ever started on a member's host, once for each start.
+func (c *Cluster) Starts(i int) (list []string) {
+	for _, e := range c.members[i].world.Effects() {
+		if e.Op == "start" {
+			list = append(list, e.Machine)
+		}
+	}
+	return list
+}
+
 // Rejoin lets a stopped member join again, as after the loss of its disk: by a token, at the first member. It does not
 // start the member.
 func (c *Cluster) Rejoin(i int) error {
