@@ -113,15 +113,12 @@ type tokenOrders struct {
 // splitTokens takes out of orders what is for schedulers; false: nothing is.
 func splitTokens(o *jobs.Orders) (t tokenOrders, is bool) {
 	t.parcels, o.Parcels = o.Parcels, nil
-	grants := o.Grants
-	o.Grants = nil
-	for _, g := range grants {
+	o.Grants = slices.DeleteFunc(o.Grants, func(g jobs.Grant) bool {
 		if g.Token != nil {
 			t.grants = append(t.grants, g)
-		} else {
-			o.Grants = append(o.Grants, g)
 		}
-	}
+		return g.Token != nil
+	})
 	t.drop = append(slices.Clone(o.Kill), o.Withdraw...)
 	return t, len(t.parcels)+len(t.grants)+len(t.drop) > 0
 }

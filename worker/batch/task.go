@@ -289,8 +289,12 @@ func (r *Runner) finishTask(t *task, res jobs.Result) {
 	if t.slot >= 0 {
 		r.slots.Free(time.Now(), t.slot)
 	}
+	waits := len(r.waiting) > 0
 	r.mu.Unlock()
-	if wakeUp(r.serve); t.token != nil {
+	if waits {
+		wakeUp(r.serve)
+	}
+	if t.token != nil {
 		r.reportEnded(*t.token)
 	}
 	wakeUp(r.poke)
