@@ -182,8 +182,8 @@ func (d *Dispatcher) GenerationOver(now time.Time, g shell.Generation) {
 	}
 }
 
-// voidToken takes back the grant of a task of a batch that has not begun, if there is one, at its worker too. If the
-// worker has begun it, and nobody else, it goes on: see takeVoidToken.
+// voidToken takes back the grant of a task of a batch, if it has one that its worker has not accepted. The worker drops the
+// task if it waits for room there. If the task has just begun, see takeVoidToken.
 func (d *Dispatcher) voidToken(now time.Time, b *batch, n int32) {
 	j, i := b.job, int(b.tasks[n])
 	if d.jobs[j.id] != j || j.tasks[i].state != granted {
@@ -246,7 +246,8 @@ func (d *Dispatcher) grantToken(now time.Time, w cluster.WorkerID, t shell.Token
 		Life: j.lifeOf(i), Terms: j.terms, Token: &t}
 }
 
-// takeVoidToken handles a task that has begun by a grant that was taken back: unless it was granted anew, it goes on.
+// takeVoidToken handles a worker's acceptance of a grant that was taken back. The attempt runs on if its task still waits. If
+// the task was granted again, or is not wanted any more, the attempt is killed.
 func (d *Dispatcher) takeVoidToken(now time.Time, s *workerState, l Life) {
 	j, i, ok := d.findTask(l)
 	waits := ok && j.tasks[i].state == waiting && int(j.tasks[i].attempt) == l.Attempt

@@ -68,7 +68,7 @@ func (w *world) giveToken(t *rapid.T) {
 		Generation: x.Generation, Msg: scheduler.Msg{Gives: true, Job: x.Batch, Task: x.Task}}}})
 }
 
-// endGeneration begins all lanes anew.
+// endGeneration has every lane begin a new generation.
 func (w *world) endGeneration() {
 	seen := map[shell.Lane]bool{}
 	for _, t := range w.lanes.tokens {

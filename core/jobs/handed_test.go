@@ -12,7 +12,7 @@ import (
 
 const tokenWorker = "w1"
 
-// grantedToken makes a dispatcher with a job of two tasks, of which the first is granted to tokenWorker by a token.
+// grantedToken makes a dispatcher with a job of two tasks. The first has a token, and is granted to tokenWorker.
 func grantedToken(t *testing.T) (d *jobs.Dispatcher, now time.Time, token shell.Token, grant jobs.Grant) {
 	t.Helper()
 	d, now = jobs.NewDispatcher(auction.DefaultRules(64)), time.Unix(1e9, 0)
@@ -63,9 +63,9 @@ func TestGrantOfAnEndedGenerationIsTakenBackAtItsWorker(t *testing.T) {
 	}
 }
 
-// TestRepliesToAnEarlierProcessAnswerNoGrant: a keeper that was started again counts its grants anew, and a late reply to
-// a grant of the process before has the number of a new one. The new grant stays open, and what runs under the old one
-// is ended.
+// TestRepliesToAnEarlierProcessAnswerNoGrant: a restarted keeper counts its grants from 1 again, so that a late reply to a
+// grant of the process before has the number of a new grant. The new grant stays open, and what runs under the old one is
+// ended.
 func TestRepliesToAnEarlierProcessAnswerNoGrant(t *testing.T) {
 	for _, answer := range []auction.Reply{auction.Refuse, auction.Accept} {
 		d, now, _, grant := grantedToken(t)

@@ -139,7 +139,7 @@ func (d *Dispatcher) findTask(l Life) (j *job, i int, ok bool) {
 // takeReply handles a worker's answer to a grant.
 func (d *Dispatcher) takeReply(now time.Time, s *workerState, a Reply) {
 	g := s.open[a.Offer]
-	// this member numbers the grants of tokens, anew in each process: the worker may answer an earlier one's
+	// each process of this member counts its grants of tokens from 1: the worker may answer a grant of an earlier process
 	if a.Offer.Slot == tokenSlot && (g == nil || g.life != a.Life) {
 		if a.Answer != auction.Refuse {
 			d.takeVoidToken(now, s, a.Life)
