@@ -138,7 +138,8 @@ type jobCollector struct{ jobs OwnJobs }
 // Describe describes nothing, as workerCollector's does.
 func (jobCollector) Describe(chan<- *prometheus.Desc) {}
 
-// Collect sends the metrics, if jobs are accepted and the buyer answers.
+// Collect sends the metrics, if jobs are accepted and the buyer answers. The schedulers are those of the registry at
+// most, and only those that jobs have named.
 func (c jobCollector) Collect(out chan<- prometheus.Metric) {
 	if c.jobs == nil {
 		return
@@ -167,5 +168,14 @@ func (c jobCollector) Collect(out chan<- prometheus.Metric) {
 	for state, n := range byState {
 		out <- prometheus.MustNewConstMetric(of, prometheus.GaugeValue, float64(n), string(state))
 		out <- prometheus.MustNewConstMetric(ofTasks, prometheus.GaugeValue, float64(tasks[state]), string(state))
+	}
+	sent, err := c.jobs.SchedulerMessages(ctx)
+	if err != nil {
+		return
+	}
+	ofMessages := prometheus.NewDesc("souk_scheduler_messages_total",
+		"Messages that the parties of a scheduler have sent here.", []string{"scheduler"}, nil)
+	for name, n := range sent {
+		out <- prometheus.MustNewConstMetric(ofMessages, prometheus.CounterValue, float64(n), name)
 	}
 }

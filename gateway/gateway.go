@@ -91,6 +91,8 @@ type Broker interface {
 type OwnJobs interface {
 	// List lists the jobs of an app, "" for all, oldest first.
 	List(ctx context.Context, app string) ([]jobs.Job, error)
+	// SchedulerMessages returns how many messages each scheduler that jobs name has sent here, by its name.
+	SchedulerMessages(ctx context.Context) (map[string]int64, error)
 }
 
 // Claims is what a gateway needs of the broker's Claimant.

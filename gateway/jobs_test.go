@@ -68,6 +68,10 @@ func (d *deskJobs) List(_ context.Context, app string) ([]jobs.Job, error) {
 	return d.dispatcher.List(time.Now(), app), nil
 }
 
+func (d *deskJobs) SchedulerMessages(context.Context) (map[string]int64, error) {
+	return map[string]int64{"sparrow": 7}, nil
+}
+
 func (d *deskJobs) Tasks(_ context.Context, job string, q jobs.TaskQuery) ([]jobs.Task, int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -280,8 +284,12 @@ func TestJobsOfAnotherMember(t *testing.T) {
 	if own.count() != 0 {
 		t.Error("the own buyer got a job")
 	}
-	if text := s.want(200, "GET", "/metrics", nil).raw; !strings.Contains(text, "souk_jobs{state=\"waiting\"} 0") {
+	text := s.want(200, "GET", "/metrics", nil).raw
+	if !strings.Contains(text, "souk_jobs{state=\"waiting\"} 0") {
 		t.Error("the metrics count another member's job")
+	}
+	if !strings.Contains(text, "souk_scheduler_messages_total{scheduler=\"sparrow\"} 7") {
+		t.Error("the metrics lack the schedulers' messages")
 	}
 	job(200, "POST", "/v1/souk/jobs/sweep/cancel", nil)
 	if s.want(200, "GET", "/v1/souk/jobs?unfinished=true", nil).into(t, &list); len(list.Jobs) != 0 {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -153,11 +154,16 @@ func (c *Agents) Close() {
 			destroyApps(ctx, a.Client)
 		}
 	}
+	var ended sync.WaitGroup // all at once: none takes over what another one keeps
 	for _, a := range c.List {
-		_ = endServing(a.cmd, 10*time.Second)
+		ended.Go(func() { _ = endServing(a.cmd, 10*time.Second) })
 	}
+	ended.Wait()
 	EndReapers(filepath.Clean(c.dir))
 }
+
+// ID returns the agent's id in its cluster.
+func (a *Agent) ID() string { return a.id }
 
 // PID returns the id of the agent's process.
 func (a *Agent) PID() int { return a.cmd.Process.Pid }

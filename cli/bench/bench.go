@@ -69,7 +69,7 @@ func Bench(c *cli.Env) *cobra.Command {
 		cmdBenchDecide(c),
 		cmdBenchChurn(c), cmdBenchSoak(c), cmdBenchRestart(c),
 		cmdBenchPlace(c), cmdBenchFloods(c), cmdBenchContainer(c), cmdBenchWake(c), cmdBenchProxy(c),
-		cmdBenchRollout(c),
+		cmdBenchRollout(c), cmdBenchArchitectures(c),
 	)
 }
 

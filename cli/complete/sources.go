@@ -46,6 +46,7 @@ func values() map[string]value {
 
 		"kill-on-invalid-dep": {list: words("yes", "no")},
 		"input":               file, "output": file, "error": file,
+		"class":     {list: words("short", "long"), kind: "string"},
 		"priority":  {list: words("high", "normal", "low"), kind: "string"},
 		"scheduler": {list: words(registry.Names()...), kind: "string"},
 		"strategy":  {list: words("direct", "race", "shared", "batching", "fair-share")},

@@ -188,6 +188,9 @@ func printJob(c *cli.Env, j *jobs.Job) {
 	if s.Scheduler != "" {
 		line("scheduler", "%s", s.Scheduler)
 	}
+	if s.Class != "" {
+		line("class", "%s", s.Class)
+	}
 	printOrdering(c, s)
 	printFiles(c, s)
 	if len(s.Require) > 0 {

@@ -42,6 +42,7 @@ type submitFlags struct {
 	prefer    []string
 	priority  string
 	scheduler string
+	class     string
 	band      string
 	wait      bool
 	signal    string
@@ -165,6 +166,8 @@ func (o *submitFlags) register(f *pflag.FlagSet) {
 		"end an attempt that runs for longer; it has then failed (default: none). A task "+
 			"with a limit may have room that is reserved for a larger one, until it is used")
 	f.DurationVar(&o.estimate, "estimate", 0, "what one task takes, about; it is learned from the tasks that finish")
+	f.StringVar(&o.class, "class", "",
+		"short or long, for schedulers that treat such jobs differently (default: long if a task takes 10 s or more)")
 	f.StringArrayVarP(&o.env, "env", "e", nil,
 		"an environment variable, NAME=VALUE, or NAME for its value here; repeatable")
 	f.StringVar(&o.export, "export", "NONE",
@@ -278,6 +281,7 @@ func specOf(c *cli.Env, o *submitFlags, argv []string, sent []jobs.Sent) (jobs.S
 		Retries:    o.retries,
 		TimeoutMS:  o.timeout.Milliseconds(),
 		EstimateMS: o.estimate.Milliseconds(),
+		Class:      jobs.Class(o.class),
 		Priority:   jobs.Priority(o.priority),
 		Scheduler:  o.scheduler,
 		Band:       machine.Band(o.band),

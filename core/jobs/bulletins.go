@@ -374,7 +374,7 @@ func (d *Dispatcher) reviseQueue(j *job) {
 		return
 	}
 	if diff := j.estimate - before; diff > before/16 || -diff > before/16 {
-		d.queueOf(j.shape()).queue.Revise(j.number, j.estimate >= LongTask, j.estimate)
+		d.queueOf(j.shape()).queue.Revise(j.number, j.isLong(), j.estimate)
 	}
 }
 

@@ -29,10 +29,6 @@ const (
 	MaxLost = 8 // lost attempts of one task before it counts as failed
 )
 
-// LongTask is the estimate, in microseconds, from which on a job is one of long tasks: it may go by age
-// (market.Auction.Aged).
-const LongTask = int64(10 * time.Second / time.Microsecond)
-
 // firstGuess is the estimate of a task before any of its job has finished, in microseconds.
 const firstGuess = int64(time.Second / time.Microsecond)
 

@@ -117,7 +117,7 @@ func (d *Dispatcher) Handouts() (out []Handout) {
 		}
 		out = append(out, Handout{Scheduler: j.spec.Scheduler, Shape: j.laneShape(), job: j, tasks: list, next: next,
 			Batch: shell.Batch{Tasks: int32(len(list)), Submitted: j.submitted,
-				Estimate: time.Duration(j.estimate) * time.Microsecond, Long: j.estimate >= LongTask}})
+				Estimate: time.Duration(j.estimate) * time.Microsecond, Long: j.isLong()}})
 		d.handed.resting[j] = true // unless it is handed out
 		d.handed.loose[j] = true
 	}

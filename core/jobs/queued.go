@@ -98,6 +98,6 @@ func (d *Dispatcher) returnTask(j *job, i int) {
 
 // tasksOf returns the job in the queue's form, as if none of its tasks had been given out.
 func (j *job) tasksOf() auction.JobTasks {
-	return auction.JobTasks{Job: j.number, Tasks: int32(len(j.tasks)), Long: j.estimate >= LongTask,
+	return auction.JobTasks{Job: j.number, Tasks: int32(len(j.tasks)), Long: j.isLong(),
 		Submitted: j.submitted.UnixMicro() + j.spec.Priority.startRank(), Estimate: j.estimate}
 }

@@ -48,6 +48,7 @@ type Spec struct {
 	TimeoutMS  int64    `json:"timeout_ms,omitempty"`  // of one attempt; 0: none
 	Warning    Warning  `json:"warning,omitzero"`      // before TimeoutMS is over
 	EstimateMS int64    `json:"estimate_ms,omitempty"` // of one task; 0: learned from the tasks that finish
+	Class      Class    `json:"class,omitempty"`       // "": by the estimate
 	Priority   Priority `json:"priority,omitempty"`
 	// Scheduler is the architecture that finds workers for its tasks: NAME or NAME:N of package registry; "": the auction.
 	Scheduler string       `json:"scheduler,omitempty"`
@@ -105,7 +106,8 @@ func (s *Spec) Settle() error {
 		return err
 	}
 	if err := cmp.Or(s.checkPropagated(), s.checkFiles(), s.settleSecrets(), s.checkWants(),
-		s.Warning.check(s.TimeoutMS), s.checkOrdering(time.Duration(s.TimeoutMS)*time.Millisecond)); err != nil {
+		s.Warning.check(s.TimeoutMS), s.checkClass(),
+		s.checkOrdering(time.Duration(s.TimeoutMS)*time.Millisecond)); err != nil {
 		return err
 	}
 	if err := s.checkText(); err != nil {

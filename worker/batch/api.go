@@ -45,6 +45,11 @@ func (b *Buyer) List(ctx context.Context, app string) ([]jobs.Job, error) {
 	return askLoop(ctx, b, func(now time.Time) ([]jobs.Job, error) { return b.dispatcher.List(now, app), nil })
 }
 
+// SchedulerMessages returns how many messages the schedulers that jobs name have sent from this process, by their names.
+func (b *Buyer) SchedulerMessages(ctx context.Context) (map[string]int64, error) {
+	return askLoop(ctx, b, func(time.Time) (map[string]int64, error) { return b.schedulers.messages(), nil })
+}
+
 // Tasks returns a job's tasks in order; next is the index to continue at, -1 at the end.
 func (b *Buyer) Tasks(ctx context.Context, id string, q jobs.TaskQuery) (out []jobs.Task, next int, err error) {
 	type page struct {

@@ -168,6 +168,17 @@ func (s *schedulers) taskEnded(now time.Time, at cluster.WorkerID, t shell.Token
 	}
 }
 
+// messages returns how many messages each scheduler has sent here.
+func (s *schedulers) messages() map[string]int64 {
+	all := map[string]int64{}
+	for _, x := range s.locals {
+		for name, n := range x.node.Messages() {
+			all[name] += n
+		}
+	}
+	return all
+}
+
 // tickNodes does what is due.
 func (s *schedulers) tickNodes(now time.Time) {
 	for _, x := range s.sortedLocals() {

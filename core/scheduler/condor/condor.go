@@ -22,7 +22,7 @@ type Options struct {
 	Gap      scheduler.Time // the least time between two cycles, if one is requested; 0: 20 s (NEGOTIATOR_CYCLE_DELAY)
 	HalfLife scheduler.Time // of past usage; 0: a day (PRIORITY_HALFLIFE)
 	Life     scheduler.Time // of a claim, after which it takes no other task; 0: 20 min (CLAIM_WORKLIFE)
-	Users    int            // 10 when 0
+	Users    int            // the fleet's buyers when 0
 }
 
 // Condor is the architecture.
@@ -89,7 +89,7 @@ func New(fleet scheduler.Fleet, opt Options) *Condor {
 	opt.Gap = cmp.Or(opt.Gap, 20*scheduler.Second)
 	opt.HalfLife = cmp.Or(opt.HalfLife, 86400*scheduler.Second)
 	opt.Life = cmp.Or(opt.Life, 1200*scheduler.Second)
-	opt.Users = cmp.Or(opt.Users, 10)
+	opt.Users = cmp.Or(opt.Users, max(1, fleet.Buyers))
 	c := &Condor{opt: opt, workers: make([]machine, fleet.Workers), agents: make([]agent, opt.Users),
 		negotiator: negotiator{users: make([]user, opt.Users), last: -opt.Interval, coming: -1}}
 	n := &c.negotiator

@@ -19,6 +19,28 @@ func TestEveryArchitectureNamesItsPaper(t *testing.T) {
 	}
 }
 
+// TestEveryBuyerIsAParty: a job is submitted at any buyer of a fleet, however many there are.
+func TestEveryBuyerIsAParty(t *testing.T) {
+	for _, name := range registry.Names()[1:] { // market has the number of its buyers in its name
+		for _, buyers := range []int{1, 3, 12, 40} {
+			s, err := registry.New(name, scheduler.Fleet{Workers: 50, Slots: 2, Buyers: buyers}, registry.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := s.Parties()
+			for b := range int32(buyers) {
+				for _, long := range []bool{false, true} {
+					at := s.Entry(scheduler.Job{Buyer: b, Tasks: 1, Long: long})
+					all := map[scheduler.Role]int{scheduler.Buyer: p.Buyers, scheduler.Center: p.Centers}
+					if int(at.ID) >= all[at.Role] {
+						t.Fatalf("%s: a job of buyer %d of %d comes to %v, and there are %+v", name, b, buyers, at, p)
+					}
+				}
+			}
+		}
+	}
+}
+
 func TestNamesAreUniqueAndInTheOrderOfAbouts(t *testing.T) {
 	names := registry.Names()
 	for i, a := range registry.Abouts() {

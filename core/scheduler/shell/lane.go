@@ -15,9 +15,9 @@ import (
 	"github.com/soukhq/souk/core/scheduler"
 )
 
-// hawkShare is the part of the workers that run only tasks of short jobs, in percent, as measured for Google's trace by
+// HawkShare is the part of the workers that run only tasks of short jobs, in percent, as measured for Google's trace by
 // Hawk (Delgado et al., ATC'15, section 3.4). Architectures without such a part ignore it.
-const hawkShare = 17
+const HawkShare = 17
 
 // view is a lane's fleet as this member sees it.
 type view struct {
@@ -100,7 +100,7 @@ func (l *lane) beginGeneration(now time.Time, v view) {
 		return
 	}
 	fleet := scheduler.Fleet{Workers: len(v.workers), Slots: int(slices.Max(v.slots)), Buyers: len(v.members),
-		Reserve: len(v.workers) * hawkShare / 100, Busy: true}
+		Reserve: len(v.workers) * HawkShare / 100, Busy: true}
 	if l.strategy, l.err = l.n.o.Build(l.key.Scheduler, fleet); l.err != nil {
 		l.strategy = nil
 		return
@@ -258,6 +258,10 @@ func (l *lane) runOneStep(now time.Time, p scheduler.Party, f func(d *scheduler.
 	}()
 	l.env.Now, l.env.Self = now.UnixMicro(), p
 	f(&l.env)
+	if l.env.Messages > 0 {
+		l.n.countMessages(l.key, l.env.Messages)
+		l.env.Messages = 0
+	}
 	outs := l.env.Outs
 	l.env.Outs = nil
 	for i := range outs {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
@@ -58,7 +59,8 @@ type Node struct {
 	round   uint64           // see renewLane
 	rounds  map[cluster.WorkerID]uint64
 	era     int64
-	changes uint64 // of what viewOf depends on
+	changes uint64           // of what viewOf depends on
+	sent    map[string]int64 // see Messages
 	early   []earlyPacket
 	out     Out
 }
@@ -111,7 +113,7 @@ type Batch struct {
 // NewNode makes a Node that knows no members.
 func NewNode(o Options) *Node {
 	return &Node{o: o, links: map[cluster.WorkerID]*link{}, busy: map[cluster.WorkerID]*link{}, lanes: map[Lane]*lane{},
-		past: map[uint64]int64{}, rounds: map[cluster.WorkerID]uint64{}, changes: 1}
+		past: map[uint64]int64{}, rounds: map[cluster.WorkerID]uint64{}, changes: 1, sent: map[string]int64{}}
 }
 
 // See sets the members that take part now, Self among them. Without Self, as at the start, nothing is scheduled.
@@ -366,12 +368,25 @@ func (n *Node) Holds(t Token) bool {
 // generation ends before.
 func (n *Node) Fetch(t Token) {
 	if l := n.lanes[t.Lane]; l != nil && l.number == t.Generation {
+		n.countMessages(t.Lane, 1)
 		n.sendTo(l.keeperOf(t.Batch), tokenPacket(Fetch, t))
 	}
 }
 
 // Give answers a worker that has asked for a task. The owner adds the grant to the packet, if there is one.
-func (n *Node) Give(to cluster.WorkerID, t Token) { n.sendTo(to, tokenPacket(Give, t)) }
+func (n *Node) Give(to cluster.WorkerID, t Token) {
+	n.countMessages(t.Lane, 1)
+	n.sendTo(to, tokenPacket(Give, t))
+}
+
+// Messages returns how many messages the parties of this member have sent, by the scheduler's NAME. Those to parties of
+// this member count, as they do in the simulator; so do a worker's question for a grant, and its answer.
+func (n *Node) Messages() map[string]int64 { return maps.Clone(n.sent) }
+
+func (n *Node) countMessages(l Lane, more int64) {
+	name, _, _ := strings.Cut(l.Scheduler, ":")
+	n.sent[name] += more
+}
 
 func tokenPacket(v Verb, t Token) Packet {
 	return Packet{Verb: v, Lane: t.Lane, Generation: t.Generation, Msg: scheduler.Msg{Job: t.Batch, Task: t.Task}}

@@ -444,18 +444,21 @@ func live() []string {
 // TestEveryTaskRunsOnce submits jobs at all members, under every scheduler.
 func TestEveryTaskRunsOnce(t *testing.T) {
 	for _, name := range live() {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, name, 1, 5)
-			w.runFor(time.Second)
-			for i := range 40 {
-				w.submit(w.hosts[w.rng.IntN(5)], 1+w.rng.IntN(20), time.Duration(50+w.rng.IntN(3000))*time.Millisecond)
-				w.runFor(time.Duration(i%7) * 100 * time.Millisecond)
-			}
-			if !w.runFor(10 * time.Minute) {
-				t.Fatalf("%d tasks have not ended: %v", w.left(), w.states())
-			}
-			t.Logf("%d packets, %v", w.packets, w.now.Sub(time.Unix(1_800_000_000, 0)))
-		})
+		for _, members := range []int{5, 12} {
+			t.Run(fmt.Sprintf("%s on %d", name, members), func(t *testing.T) {
+				w := newWorld(t, name, 1, members)
+				w.runFor(time.Second)
+				for i := range 40 {
+					w.submit(w.hosts[w.rng.IntN(members)], 1+w.rng.IntN(20),
+						time.Duration(50+w.rng.IntN(3000))*time.Millisecond)
+					w.runFor(time.Duration(i%7) * 100 * time.Millisecond)
+				}
+				if !w.runFor(10 * time.Minute) {
+					t.Fatalf("%d tasks have not ended: %v", w.left(), w.states())
+				}
+				t.Logf("%d packets, %v", w.packets, w.now.Sub(time.Unix(1_800_000_000, 0)))
+			})
+		}
 	}
 }
 

@@ -16,7 +16,7 @@ import "github.com/soukhq/souk/core/scheduler"
 // Options are YARN's parameters.
 type Options struct {
 	Beat   scheduler.Time // between two heartbeats of a node, and of a job's master; 1 s when 0
-	Queues int            // users, between whom the manager is fair; 10 when 0
+	Queues int            // users, between whom the manager is fair; the fleet's buyers when 0
 }
 
 // YARN is the architecture. The masters have no state: container n of a job is for its task n.
@@ -87,7 +87,7 @@ func New(fleet scheduler.Fleet, opt Options) *YARN {
 		opt.Beat = scheduler.Second
 	}
 	if opt.Queues == 0 {
-		opt.Queues = 10
+		opt.Queues = max(1, fleet.Buyers)
 	}
 	y := &YARN{opt: opt, nodes: make([]node, fleet.Workers), manager: manager{nodes: make([]view, fleet.Workers),
 		Queues: NewQueues(opt.Queues)}}
