@@ -7,19 +7,20 @@ import (
 
 // The operations on jobs and their tasks.
 const (
-	SubmitJob  Op = "POST /v1/souk/jobs"
-	ListJobs   Op = "GET /v1/souk/jobs"
-	GetJob     Op = "GET /v1/souk/jobs/{job}"
-	WaitJob    Op = "GET /v1/souk/jobs/{job}/wait"
-	ReportJob  Op = "GET /v1/souk/jobs/{job}/report"
-	Accounts   Op = "GET /v1/souk/accounts"
-	CancelJob  Op = "POST /v1/souk/jobs/{job}/cancel"
-	HoldJob    Op = "POST /v1/souk/jobs/{job}/hold"
-	ReleaseJob Op = "POST /v1/souk/jobs/{job}/release"
-	Requeue    Op = "POST /v1/souk/jobs/{job}/requeue"
-	ListTasks  Op = "GET /v1/souk/jobs/{job}/tasks"
-	JobLogs    Op = "GET /v1/souk/jobs/{job}/logs"
-	TaskLogs   Op = "GET /v1/souk/jobs/{job}/tasks/{index}/logs"
+	SubmitJob   Op = "POST /v1/souk/jobs"
+	ListJobs    Op = "GET /v1/souk/jobs"
+	GetJob      Op = "GET /v1/souk/jobs/{job}"
+	WaitJob     Op = "GET /v1/souk/jobs/{job}/wait"
+	ReportJob   Op = "GET /v1/souk/jobs/{job}/report"
+	JobStanding Op = "GET /v1/souk/jobs/{job}/standing"
+	Accounts    Op = "GET /v1/souk/accounts"
+	CancelJob   Op = "POST /v1/souk/jobs/{job}/cancel"
+	HoldJob     Op = "POST /v1/souk/jobs/{job}/hold"
+	ReleaseJob  Op = "POST /v1/souk/jobs/{job}/release"
+	Requeue     Op = "POST /v1/souk/jobs/{job}/requeue"
+	ListTasks   Op = "GET /v1/souk/jobs/{job}/tasks"
+	JobLogs     Op = "GET /v1/souk/jobs/{job}/logs"
+	TaskLogs    Op = "GET /v1/souk/jobs/{job}/tasks/{index}/logs"
 
 	GetSent   Op = "GET /v1/souk/sent/{digest}"
 	PutSent   Op = "PUT /v1/souk/sent/{digest}"
@@ -41,6 +42,8 @@ func jobRoutes() []Route {
 			Query: "timeout done", Out: jobs.Job{}},
 		{Op: ReportJob, Verb: VerbGet, Kind: KindJob,
 			About: "Report what a job asked for, waited for and used.", Out: jobs.JobReport{}},
+		{Op: JobStanding, Verb: VerbGet, Kind: KindJob,
+			About: "Ask the parties of a job's scheduler where its waiting tasks are.", Out: jobs.Standing{}},
 		{Op: Accounts, Verb: VerbList, Kind: KindJob,
 			About: "Add up what tasks used: from a day on, by day, namespace and owner, or some of them, as day,owner.",
 			Query: "since by", Out: AccountList{}},

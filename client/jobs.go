@@ -83,6 +83,13 @@ func (c *Client) JobReport(ctx context.Context, ref string) (jobs.JobReport, err
 	return r, err
 }
 
+// JobStanding asks the parties of a job's scheduler where its waiting tasks are.
+func (c *Client) JobStanding(ctx context.Context, ref string) (jobs.Standing, error) {
+	var s jobs.Standing
+	err := c.doCall(ctx, newCall(api.JobStanding, ref), &s)
+	return s, err
+}
+
 // CancelJob drops the tasks that wait and ends those that run.
 func (c *Client) CancelJob(ctx context.Context, ref string) (jobs.Job, error) {
 	var j jobs.Job

@@ -42,6 +42,8 @@ type Jobs interface {
 	Accounts(ctx context.Context, since accounts.Day) ([]accounts.Entry, []find.Unanswered, error)
 	// JobReport returns what a job asked for and used.
 	JobReport(ctx context.Context, job string) (jobs.JobReport, error)
+	// Standing asks how a job stands with the parties of its scheduler, at all members.
+	Standing(ctx context.Context, job string) (jobs.Standing, error)
 	// Tasks lists tasks in order of index; next is the index to continue with; -1 at the end.
 	Tasks(ctx context.Context, job string, q jobs.TaskQuery) (out []jobs.Task, next int, err error)
 	Cancel(ctx context.Context, job string) (jobs.Job, error)
@@ -86,6 +88,7 @@ func (a *jobsAPI) opHandlers() handlers {
 		"GET /v1/souk/jobs/{job}":                    a.getJob,
 		"GET /v1/souk/jobs/{job}/wait":               a.waitJob,
 		"GET /v1/souk/jobs/{job}/report":             a.reportJob,
+		"GET /v1/souk/jobs/{job}/standing":           a.jobStanding,
 		"POST /v1/souk/jobs/{job}/cancel":            a.cancelJob,
 		"POST /v1/souk/jobs/{job}/hold":              a.holdJob(true),
 		"POST /v1/souk/jobs/{job}/release":           a.holdJob(false),
@@ -382,6 +385,22 @@ func (a *jobsAPI) reportJob(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	answerJSON(w, http.StatusOK, report)
+	return nil
+}
+
+func (a *jobsAPI) jobStanding(w http.ResponseWriter, r *http.Request) error {
+	ref, err := a.findWhole(r)
+	if err != nil {
+		return err
+	}
+	s, err := a.jobs.Standing(r.Context(), ref)
+	if err != nil {
+		return err
+	}
+	if s.Said == nil {
+		s.Said = []jobs.Said{}
+	}
+	answerJSON(w, http.StatusOK, s)
 	return nil
 }
 

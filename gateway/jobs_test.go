@@ -68,6 +68,13 @@ func (d *deskJobs) List(_ context.Context, app string) ([]jobs.Job, error) {
 	return d.dispatcher.List(time.Now(), app), nil
 }
 
+func (d *deskJobs) Standing(_ context.Context, job string) (jobs.Standing, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	name, _, err := d.dispatcher.BatchesOf(job)
+	return jobs.Standing{Scheduler: name}, err
+}
+
 func (d *deskJobs) SchedulerMessages(context.Context) (map[string]int64, error) {
 	return map[string]int64{"sparrow": 7}, nil
 }

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -20,12 +21,69 @@ a task fits, and when the job is expected to start and to end.
 Expected times are intervals. The member forecasts each job when it comes, when its first task starts and when half
 of them have ended, and compares that with what comes of it. The intervals are as wide as nine of ten of these
 forecasts would have needed, and how many of them held is said. There is none before 20 jobs have ended, nor for a job
-on hold, one that waits for others, or one that names a scheduler (souk submit --scheduler).`,
+on hold, one that waits for others, or one that names a scheduler (souk submit --scheduler).
+
+The parties of a scheduler that a job names are asked where its tasks wait, and say so in the words of their paper:
+reservations and their places in the queues of workers, the queue of a central place, the containers that are asked for,
+the user's place by past usage, or what it costs in a flow network to leave a task unscheduled.`,
 		Example: "  souk job why sweep\n  souk job why sweep --json | jq .eta.ends",
 		Args:    cli.Args(1, 1, "one job, by id or name"),
 		RunE: func(cmd *cobra.Command, refs []string) error {
-			return tellJob(cmd.Context(), c, refs[0], func(j *jobs.Job) { printWhy(c, j, time.Now()) })
+			return whyJob(cmd.Context(), c, refs[0])
 		}}
+}
+
+// whyOutput is souk job why --json.
+type whyOutput struct {
+	jobs.Job
+	Standing *jobs.Standing `json:"standing,omitempty"` // of a job that names a scheduler and has tasks that wait
+}
+
+func whyJob(ctx context.Context, c *cli.Env, ref string) error {
+	cl, err := c.Client()
+	if err != nil {
+		return err
+	}
+	out := whyOutput{}
+	if out.Job, err = cl.Job(ctx, ref); err != nil {
+		return err
+	}
+	if out.Spec.Scheduler != "" && out.Waiting > 0 {
+		s, err := cl.JobStanding(ctx, out.ID)
+		if err != nil {
+			return err
+		}
+		out.Standing = &s
+	}
+	if c.JSON {
+		c.JSONLine(c.Out, out)
+		return nil
+	}
+	printWhy(c, &out.Job, time.Now())
+	if out.Standing != nil {
+		printStanding(c, out.Standing)
+	}
+	return nil
+}
+
+// mostSaid bounds the lines of what parties say.
+const mostSaid = 12
+
+// printStanding prints what the parties of a job's scheduler say.
+func printStanding(c *cli.Env, s *jobs.Standing) {
+	for _, x := range s.Said[:min(len(s.Said), mostSaid)] {
+		c.Field(x.Role, "%s: %s", x.Member, x.Text)
+	}
+	if more := len(s.Said) - mostSaid; more > 0 {
+		c.Printf("  and %s; --json has all\n", countOf(more, "other", "others"))
+	}
+	if len(s.Silent) > 0 {
+		names := make([]string, len(s.Silent))
+		for i, m := range s.Silent {
+			names[i] = string(m)
+		}
+		c.Field("silent", "%s", strings.Join(names, ", "))
+	}
 }
 
 func printWhy(c *cli.Env, j *jobs.Job, now time.Time) {

@@ -54,6 +54,8 @@ type reader interface {
 	Status(ctx context.Context, job string) (jobs.Job, error)
 	// JobReport returns what a job asked for and used.
 	JobReport(ctx context.Context, job string) (jobs.JobReport, error)
+	// Standing asks how a job stands with the parties of its scheduler, at all members.
+	Standing(ctx context.Context, job string) (jobs.Standing, error)
 	// Accounts returns what each owner's tasks did and used from a day on, as far as the member counts them.
 	Accounts(ctx context.Context, since accounts.Day) ([]accounts.Entry, error)
 	// Tasks lists tasks in order of index; next is the index to continue with; -1 at the end.
@@ -272,6 +274,19 @@ func (b *Jobs) JobReport(ctx context.Context, ref string) (r jobs.JobReport, err
 	})
 	r.Job.Member = member
 	return r, err
+}
+
+// Standing asks how a job stands with the parties of its scheduler. While its keeper does not answer, no party has its
+// tasks.
+func (b *Jobs) Standing(ctx context.Context, ref string) (s jobs.Standing, err error) {
+	_, err = b.askMember(ctx, ref, false, func(at Buyer, id string) (err error) {
+		s, err = at.Standing(ctx, id)
+		return err
+	}, func(p place) error {
+		s = jobs.Standing{Scheduler: p.job.Spec.Scheduler, Silent: []cluster.WorkerID{p.job.Member}}
+		return nil
+	})
+	return s, err
 }
 
 // Cancel drops the job's tasks that wait and ends those that run. A job that is named by its name is cancelled only if

@@ -69,6 +69,9 @@ func TestJobOfASilentKeeperIsShownFromItsCopy(t *testing.T) {
 				}
 				r, err := m.JobReport(ctx, ref)
 				wantCopy(t, r.Job, err)
+				if s, err := m.Standing(ctx, ref); err != nil || !slices.Equal(s.Silent, []cluster.WorkerID{"b"}) {
+					t.Errorf("%s: it stands %+v, %v", ref, s, err)
+				}
 				_, err = m.Cancel(ctx, ref)
 				wantSilent(t, err, "kept by b", "nothing was changed", "c takes the job over", "ask again in a few")
 				_, err = m.SetHold(ctx, ref, true)

@@ -14,6 +14,7 @@ const (
 	pathJobs        = "/wire/jobs"
 	pathJob         = "/wire/job"
 	pathJobReport   = "/wire/job-report"
+	pathJobStanding = "/wire/job-standing"
 	pathJobTasks    = "/wire/job-tasks"
 	pathJobCancel   = "/wire/job-cancel"
 	pathTasksCancel = "/wire/job-tasks-cancel"
@@ -43,6 +44,8 @@ type Jobs interface {
 	List(ctx context.Context, app string) ([]jobs.Job, error)
 	// JobReport returns what a job asked for and used.
 	JobReport(ctx context.Context, job string) (jobs.JobReport, error)
+	// Standing asks how a job stands with the parties of its scheduler, at all members.
+	Standing(ctx context.Context, job string) (jobs.Standing, error)
 	// Accounts returns what each owner's tasks did and used from a day on, as far as the member counts them.
 	Accounts(ctx context.Context, since accounts.Day) ([]accounts.Entry, error)
 	// Tasks lists tasks in order of index; next is the index to continue with; -1 at the end.
@@ -223,6 +226,9 @@ func jobVerbs() map[string]route {
 		pathJobReport: jobVerb(read, func(ctx context.Context, k Jobs, a jobArgs) (jobs.JobReport, error) {
 			return k.JobReport(ctx, a.Job)
 		}),
+		pathJobStanding: jobVerb(read, func(ctx context.Context, k Jobs, a jobArgs) (jobs.Standing, error) {
+			return k.Standing(ctx, a.Job)
+		}),
 		pathJobTasks: jobVerb(read, func(ctx context.Context, k Jobs, a jobTasksArgs) (jobTasksPage, error) {
 			list, next, err := k.Tasks(ctx, a.Job, a.query())
 			return jobTasksPage{list, next}, err
@@ -335,6 +341,12 @@ func (f FarJobs) gatherJobs(ctx context.Context, path string, within time.Durati
 func (f FarJobs) JobReport(ctx context.Context, job string) (r jobs.JobReport, err error) {
 	err = f.link.callMember(ctx, pathJobReport, readTime, jobArgs{job}, &r)
 	return r, f.explainOlder(err, "makes no reports of jobs; upgrade it, or read \"souk job tasks --json\"")
+}
+
+// Standing asks how a job stands with the parties of its scheduler.
+func (f FarJobs) Standing(ctx context.Context, job string) (s jobs.Standing, err error) {
+	err = f.link.callMember(ctx, pathJobStanding, readTime, jobArgs{job}, &s)
+	return s, f.explainOlder(err, "does not say how a job stands with its scheduler; upgrade it")
 }
 
 // explainOlder is the error where the other member has no such call. lacks ends the sentence "HOST runs an older souk,

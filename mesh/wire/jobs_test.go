@@ -48,6 +48,10 @@ func (s jobStub) Accounts(_ context.Context, since accounts.Day) ([]accounts.Ent
 	return answer[[]accounts.Entry](s.stub, "Accounts", since)
 }
 
+func (s jobStub) Standing(_ context.Context, job string) (jobs.Standing, error) {
+	return answer[jobs.Standing](s.stub, "Standing", job)
+}
+
 func (s jobStub) ReportOfCopy(_ context.Context, job string) (jobs.JobReport, error) {
 	return answer[jobs.JobReport](s.stub, "ReportOfCopy", job)
 }
@@ -135,6 +139,11 @@ func aJob(n int) jobs.Job {
 		FirstFail: &jobs.FirstFail{Index: 1, ExitCode: 7}, Took: &jobs.Span{LowMS: 1, HighMS: 2}}
 }
 
+func aStanding() jobs.Standing {
+	return jobs.Standing{Scheduler: "sparrow", Said: []jobs.Said{{Member: "m1", Role: "worker", Text: "1 reservation"}},
+		Silent: []cluster.WorkerID{"m2"}}
+}
+
 func aReport() jobs.JobReport {
 	return jobs.JobReport{Job: aJob(1), WaitedMS: new(2.5), Cores: 2, MemoryBytes: 1 << 30, CPUEfficiency: new(0.5),
 		Peak: &jobs.PeakSpread{Tasks: 2, MedianBytes: 3, LargestBytes: 4}, Advice: "ask for less"}
@@ -192,6 +201,7 @@ func TestJobCallsRoundTrip(t *testing.T) {
 			jobTasksPage{[]jobs.Task{task}, 15}, func() (any, error) {
 				return page(f.Tasks(ctx, "sweep", jobs.TaskQuery{From: 5, Limit: 10, States: []string{"failed"}}))
 			}},
+		{"Standing", id, aStanding(), aStanding(), func() (any, error) { return f.Standing(ctx, id) }},
 		{"JobReport", id, aReport(), aReport(), func() (any, error) { return f.JobReport(ctx, id) }},
 		{"Accounts", accounts.Day(20000), []accounts.Entry{account}, []accounts.Entry{account},
 			func() (any, error) { return f.Accounts(ctx, 20000) }},
@@ -256,11 +266,12 @@ func TestBadJobArgumentsReachNoJobs(t *testing.T) {
 	w := c.worker(t, "g1", addr, nil)
 	long := strings.Repeat("n", maxName+1)
 	for path, bodies := range map[string][]string{
-		pathJob:       {`{}`, `{"job":"` + long + `"}`, `{"job":7}`, `[]`, ``},
-		pathAccounts:  {`{"since":"yesterday"}`, `{"since":7}`, `[]`},
-		pathJobs:      {`{"app":"` + long + `"}`, `{"ended":"yes"}`},
-		pathJobCancel: {`{}`, `{"job":"` + long + `"}`},
-		pathJobReport: {`{}`, `{"job":"` + long + `"}`},
+		pathJob:         {`{}`, `{"job":"` + long + `"}`, `{"job":7}`, `[]`, ``},
+		pathAccounts:    {`{"since":"yesterday"}`, `{"since":7}`, `[]`},
+		pathJobs:        {`{"app":"` + long + `"}`, `{"ended":"yes"}`},
+		pathJobCancel:   {`{}`, `{"job":"` + long + `"}`},
+		pathJobStanding: {`{}`, `{"job":"` + long + `"}`},
+		pathJobReport:   {`{}`, `{"job":"` + long + `"}`},
 		pathJobTasks: {`{"job":"x"}`, `{"job":"x","limit":10001}`, `{"job":"x","limit":1,"from":-1}`,
 			`{"job":"x","limit":1,"from":99999999}`, `{"limit":1}`, `{"job":"x","limit":1,"states":["` + long + `"]}`,
 			`{"job":"x","limit":1,"states":[` + strings.Repeat(`"a",`, maxStates) + `"a"]}`},

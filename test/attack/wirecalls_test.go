@@ -206,6 +206,10 @@ func jobCalls() []call {
 			_, err := w.Jobs().JobReport(ctx, job)
 			return answered(err)
 		}},
+		{route: "job-standing", ask: func(ctx context.Context, w *wire.Worker) error {
+			_, err := w.Jobs().Standing(ctx, job)
+			return answered(err)
+		}},
 		{route: "job-accounts", ask: func(ctx context.Context, w *wire.Worker) error {
 			_, err := w.Jobs().Accounts(ctx, 0)
 			return answered(err)

@@ -1,8 +1,10 @@
 package testcluster_test
 
 import (
+	"fmt"
 	"testing"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/core/scheduler/registry"
 	"github.com/soukhq/souk/test/testcluster"
@@ -98,5 +100,51 @@ func startedOnce(t *testing.T, c *testcluster.Cluster, members int, ids map[stri
 	}
 	if t.Logf("tasks that were started again: %v", again); most < 0 {
 		t.Errorf("too many tasks were started again: %v", again)
+	}
+}
+
+// TestPartiesSayWhereTasksWait asks each member about jobs whose tasks wait. The central place is then killed: another one
+// answers for it.
+func TestPartiesSayWhereTasksWait(t *testing.T) {
+	t.Parallel()
+	c := newJobs(t, 3)
+	sayers := func(at int, id, role string, least int) (members []cluster.WorkerID) {
+		t.Helper()
+		c.Until(fmt.Sprintf("%d parties say where the tasks wait", least), func() bool {
+			s, err := c.Client(at).JobStanding(t.Context(), id)
+			members = nil
+			for _, x := range s.Said {
+				if x.Role == role && x.Text != "" {
+					members = append(members, x.Member)
+				}
+			}
+			return err == nil && len(members) >= least && len(s.Silent) == 0
+		})
+		return members
+	}
+	submitWaiting := func(name string) string {
+		s := array(2000, "sleep", "1000")
+		s.Scheduler = name
+		return submit(t, c, 0, s)
+	}
+	probing := submitWaiting("sparrow")
+	for at := range 3 {
+		sayers(at, probing, "worker", 3) // all have reservations
+	}
+	var id string
+	var center cluster.WorkerID
+	for _, name := range []string{"fifo", "sjf", "srtf", "monolithic", "multipath", "clwl", "yarn"} {
+		id = submitWaiting(name)
+		if center = sayers(1, id, "center", 1)[0]; center != c.Worker(0) {
+			break
+		}
+	}
+	for i := range 3 {
+		if c.Worker(i) == center && i > 0 {
+			c.Kill(i)
+			if by := sayers(0, id, "center", 1); by[0] == center {
+				t.Errorf("%s is dead, and says where the tasks wait", center)
+			}
+		}
 	}
 }

@@ -26,6 +26,7 @@ type schedulers struct {
 	looked     time.Time                   // when the members were last seen
 	reach      func(cluster.WorkerID) bool // it is connected; if not, it will be soon
 	fault      func(err error)
+	questions  questions
 }
 
 // localWorker is the part of one worker of this process.
@@ -237,6 +238,9 @@ func (s *schedulers) carryOutNode(now time.Time, x *localWorker, out *shell.Out)
 			delete(x.begun, t)
 			x.node.Ended(now, t)
 		}
+	}
+	for _, a := range out.Says {
+		s.takeAnswer(a)
 	}
 	for _, b := range out.Begin {
 		s.beginTask(now, x, b)

@@ -211,6 +211,12 @@ func (l *lane) takePacket(now time.Time, from cluster.WorkerID, p *Packet) {
 	case p.Verb == Give:
 		l.n.out.Given = append(l.n.out.Given, token)
 		return
+	case p.Verb == Explain:
+		l.answerExplain(now, from, p)
+		return
+	case p.Verb == Explained:
+		l.n.out.Says = append(l.n.out.Says, Answer{p.Msg.Offer, from, shortenSaid(p.Said)})
+		return
 	}
 	to := p.Msg.Receiver()
 	if l.memberOf(to) != l.n.o.Self {
@@ -218,8 +224,7 @@ func (l *lane) takePacket(now time.Time, from cluster.WorkerID, p *Packet) {
 		return
 	}
 	for _, f := range p.Facts {
-		j := &f.Job
-		if f.Batch < 1 || j.Tasks < 1 || j.Tasks > MaxBatch || j.Buyer < 0 || int(j.Buyer) >= len(l.members) {
+		if !l.isPossible(f) {
 			l.n.noteFault(l.key, fmt.Sprintf("%s sent a batch that cannot be: %+v", from, f))
 			return
 		}
@@ -236,6 +241,12 @@ func (l *lane) takePacket(now time.Time, from cluster.WorkerID, p *Packet) {
 		return
 	}
 	l.runStep(now, to, func(d *scheduler.Env) { l.strategy.Deliver(d, m) })
+}
+
+// isPossible reports whether a batch of another member can be.
+func (l *lane) isPossible(f Fact) bool {
+	j := &f.Job
+	return f.Batch >= 1 && j.Tasks >= 1 && j.Tasks <= MaxBatch && j.Buyer >= 0 && int(j.Buyer) < len(l.members)
 }
 
 // runStep has a party take a step, and the parties of this member those that follow from it.

@@ -80,6 +80,7 @@ type Out struct {
 	Over   []Generation
 	Asked  []Asked   // tokens of this keeper that workers ask for: each is answered by Give
 	Given  []Token   // answers to Fetch
+	Says   []Answer  // to Explain
 	Wake   time.Time // when Tick must be called; zero: not before the next call
 	Faults []error   // of schedulers: each is a defect
 }

@@ -27,12 +27,14 @@ type Verb uint8
 
 // The verbs.
 const (
-	Deliver Verb = iota // Msg is for a party of the receiver
-	Arrive              // the batch Msg.Job has arrived at the center Msg.To, which is the receiver's
-	Open                // the lane is used: the receiver takes part
-	Fetch               // task Msg.Task of batch Msg.Job is about to run at the sender: the keeper is to grant it
-	Round               // the sender's round is Generation: see Node.renewLane
-	Give                // the answer to Fetch; the grant comes with the packet, or the task is not to run
+	Deliver   Verb = iota // Msg is for a party of the receiver
+	Arrive                // the batch Msg.Job has arrived at the center Msg.To, which is the receiver's
+	Open                  // the lane is used: the receiver takes part
+	Fetch                 // task Msg.Task of batch Msg.Job is about to run at the sender: the keeper is to grant it
+	Round                 // the sender's round is Generation: see Node.renewLane
+	Give                  // the answer to Fetch; the grant comes with the packet, or the task is not to run
+	Explain               // by question Msg.Offer: how does batch Msg.Job stand with the receiver's parties?
+	Explained             // the answer to Explain: Said
 )
 
 // Packet is a message from one member to another.
@@ -45,6 +47,7 @@ type Packet struct {
 	// Payload is that of Msg, and Facts describe the batches that both are about.
 	Payload json.RawMessage `json:"p,omitempty"`
 	Facts   []Fact          `json:"f,omitempty"`
+	Said    []Said          `json:"x,omitempty"`
 }
 
 // Gives returns the token that the packet hands to a worker on its keeper's behalf; false: it hands over none.

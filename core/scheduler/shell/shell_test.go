@@ -28,6 +28,7 @@ type world struct {
 	unready map[cluster.WorkerID]bool
 	packets int
 	lane    shell.Lane
+	says    []shell.Answer
 }
 
 // host is a member: a keeper of jobs, whose table is durable, and a worker.
@@ -251,6 +252,7 @@ func (w *world) settle(h *host) {
 		for _, g := range out.Over {
 			w.endGeneration(h, g)
 		}
+		w.says = append(w.says, out.Says...)
 		for _, a := range out.Asked {
 			h.node.Give(a.By, a.Token)
 		}

@@ -1,0 +1,34 @@
+package yarn
+
+import (
+	"fmt"
+
+	"github.com/soukhq/souk/core/scheduler"
+)
+
+// Explain says how many containers of a job are asked for, and what is before them in its queue; "": none are.
+func (q *Queues) Explain(queue, job int32) string {
+	x := &q.queues[queue]
+	before := 0
+	for _, r := range x.jobs {
+		if left := int(r.want - r.next); r.job == job {
+			text := scheduler.Count(left, "container is asked for", "containers are asked for")
+			if before > 0 {
+				text += fmt.Sprintf(", %d of other jobs before", before)
+			}
+			return fmt.Sprintf("%s; its member's queue has %d, and the queue with the fewest gets the next slot", text,
+				x.has)
+		} else {
+			before += left
+		}
+	}
+	return ""
+}
+
+// Explain implements scheduler.Explainer.
+func (y *YARN) Explain(d *scheduler.Env, job int32) string {
+	if d.Self.Role != scheduler.Center {
+		return ""
+	}
+	return y.manager.Explain(d.Job(job).Buyer, job)
+}
