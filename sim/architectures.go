@@ -37,6 +37,8 @@ func simulations() map[string]simulation {
 		"pigeon":         {atBuyers, []int{25, 100, 400}},
 		"tarcil":         {atBuyers, []int{8, 32, 128}},
 		"apollo":         {atBuyers, []int{1, 10, 60}},
+		"omega":          {atBuyers, []int{1, 100, 1000}},
+		"omega-gang":     {atBuyers, nil},
 		"yarn":           {atBuyers, nil},
 		"mercury":        {longInOne, nil},
 		"condor":         {atBuyers, nil},

@@ -22,13 +22,15 @@ type payloadRules struct {
 }
 
 var payloads = map[string]payloadRules{
-	"apollo":  {2, []string{"q", "r", "s", "o"}, []string{"w", "b", "f"}},
-	"mercury": {2, []string{"k", "l", "r", "s", "at"}, []string{"w", "b", "f", "q", "o", "n", ""}},
-	"hawk":    {1, []string{"b"}, nil},
-	"eagle":   {2, []string{"t"}, nil},
-	"market":  {1, []string{"Short", "Long", "Age", "Work", "Task", "Since", "Tasks"}, nil},
-	"yarn":    {1, nil, []string{""}},
-	"dlwl":    {1, nil, nil},
+	"apollo":     {2, []string{"q", "r", "s", "o"}, []string{"w", "b", "f"}},
+	"mercury":    {2, []string{"k", "l", "r", "s", "at"}, []string{"w", "b", "f", "q", "o", "n", ""}},
+	"hawk":       {1, []string{"b"}, nil},
+	"eagle":      {2, []string{"t"}, nil},
+	"market":     {1, []string{"Short", "Long", "Age", "Work", "Task", "Since", "Tasks"}, nil},
+	"yarn":       {1, nil, []string{""}},
+	"dlwl":       {1, nil, nil},
+	"omega":      {3, nil, []string{"w", "f", ""}},
+	"omega-gang": {3, nil, []string{"w", "f", ""}},
 }
 
 // sample is a message with a payload, as it was sent.

@@ -4,7 +4,8 @@
 // refused ones are decided again.
 //
 // It is built for cells of thousands of workers and millions of tasks in a second, and so has only two integer
-// dimensions. Its rule of feasibility is placement.Judge's, and a property test holds the two together.
+// dimensions. Its rule of feasibility is placement.Judge's, and a property test holds the two together. On workers of equal
+// slots, and live, Omega is package sharedstate.
 package omega
 
 import "math/rand/v2"

@@ -16,6 +16,7 @@ import (
 	"github.com/soukhq/souk/core/scheduler/mercury"
 	"github.com/soukhq/souk/core/scheduler/pigeon"
 	"github.com/soukhq/souk/core/scheduler/pull"
+	"github.com/soukhq/souk/core/scheduler/sharedstate"
 	"github.com/soukhq/souk/core/scheduler/sparrow"
 	"github.com/soukhq/souk/core/scheduler/tarcil"
 	"github.com/soukhq/souk/core/scheduler/yarn"
@@ -41,7 +42,8 @@ func (p params) seconds() scheduler.Time { return scheduler.Time(p.n) * schedule
 
 // architectures lists all of them, souk's own first.
 func architectures() []architecture {
-	return slices.Concat(marketAndSparrow(), distributed(), byHeartbeats(), flowNetworks(), centralQueues())
+	return slices.Concat(marketAndSparrow(), distributed(), sharedStates(), byHeartbeats(), flowNetworks(),
+		centralQueues())
 }
 
 // marketAndSparrow lists souk's own, and Sparrow with what its paper compares it with.
@@ -106,6 +108,28 @@ func distributed() []architecture {
 			func(p params) (scheduler.Strategy, error) {
 				return apollo.New(p.Fleet, apollo.Options{Publish: p.seconds()}), nil
 			}},
+	}
+}
+
+// sharedStates lists Omega's.
+func sharedStates() []architecture {
+	const (
+		paper  = "Omega (Schwarzkopf et al., EuroSys'13), sections 3.4 and 5.2, "
+		thinks = "milliseconds that a scheduler decides between its view and the commit"
+		only   = "several resources, precedence of important jobs, preemption; "
+	)
+	commits := func(gang bool) builder {
+		return func(p params) (scheduler.Strategy, error) {
+			return sharedstate.New(p.Fleet, sharedstate.Options{Gang: gang, Think: p.seconds() / 1000}), nil
+		}
+	}
+	return []architecture{
+		{About{Name: "omega", Number: thinks, Paper: paper + "incremental transactions",
+			LeftOut: only + "a scheduler that finds no free slot is told of one instead of trying again"},
+			commits(false)},
+		{About{Name: "omega-gang", Number: thinks, Paper: paper + "all-or-nothing transactions",
+			LeftOut: only + "a gang has at most as many tasks as half of all slots, and goes first after a minute"},
+			commits(true)},
 	}
 }
 
