@@ -23,44 +23,26 @@ type Wish struct {
 // returns indices into wishes.
 func Order(shares map[string]Share, capacity cluster.Resources, wishes []Wish) []int {
 	dims := capacity.Dims()
-	total := usedDimensions(capacity, dims)
-	type tenant struct {
-		used   []float64
-		weight float64
-		next   []int // indices of its wishes
-	}
+	drf := offers.NewAllocator(usedDimensions(capacity, dims)...)
 	at := map[string]int{}
-	var all []*tenant // in the order of their first wish
+	var next [][]int // by namespace, in the order of their first wish: indices of the wishes
 	for i, w := range wishes {
 		k, known := at[w.Namespace]
 		if !known {
 			s := shares[w.Namespace]
-			if s.Weight <= 0 {
-				s.Weight = 1
-			}
-			k = len(all)
+			k = drf.Add(s.Weight)
+			drf.Use(k, usedDimensions(s.Used, dims)...)
 			at[w.Namespace] = k
-			all = append(all, &tenant{used: usedDimensions(s.Used, dims), weight: s.Weight})
+			next = append(next, nil)
 		}
-		all[k].next = append(all[k].next, i)
+		next[k] = append(next[k], i)
 	}
 	out := make([]int, 0, len(wishes))
 	for len(out) < len(wishes) {
-		var best *tenant
-		least := 0.0
-		for _, t := range all {
-			if len(t.next) == 0 {
-				continue
-			}
-			if s := offers.Dominant(t.used, total) / t.weight; best == nil || s < least {
-				best, least = t, s
-			}
-		}
-		i := best.next[0]
-		best.next = best.next[1:]
-		for k, v := range usedDimensions(wishes[i].Want, dims) {
-			best.used[k] += v
-		}
+		k := drf.Next(func(k int) bool { return len(next[k]) > 0 })
+		i := next[k][0]
+		next[k] = next[k][1:]
+		drf.Use(k, usedDimensions(wishes[i].Want, dims)...)
 		out = append(out, i)
 	}
 	return out
