@@ -39,6 +39,7 @@ func simulations() map[string]simulation {
 		"apollo":         {atBuyers, []int{1, 10, 60}},
 		"omega":          {atBuyers, []int{1, 100, 1000}},
 		"omega-gang":     {atBuyers, nil},
+		"mesos":          {atBuyers, []int{1, 5, 20}},
 		"yarn":           {atBuyers, nil},
 		"mercury":        {longInOne, nil},
 		"condor":         {atBuyers, nil},

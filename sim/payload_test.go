@@ -29,6 +29,7 @@ var payloads = map[string]payloadRules{
 	"market":     {1, []string{"Short", "Long", "Age", "Work", "Task", "Since", "Tasks"}, nil},
 	"yarn":       {1, nil, []string{""}},
 	"dlwl":       {1, nil, nil},
+	"mesos":      {2, nil, []string{"w", "c"}},
 	"omega":      {3, nil, []string{"w", "f", ""}},
 	"omega-gang": {3, nil, []string{"w", "f", ""}},
 }

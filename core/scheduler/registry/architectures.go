@@ -14,6 +14,7 @@ import (
 	"github.com/soukhq/souk/core/scheduler/flow"
 	"github.com/soukhq/souk/core/scheduler/hawk"
 	"github.com/soukhq/souk/core/scheduler/mercury"
+	"github.com/soukhq/souk/core/scheduler/mesos"
 	"github.com/soukhq/souk/core/scheduler/pigeon"
 	"github.com/soukhq/souk/core/scheduler/pull"
 	"github.com/soukhq/souk/core/scheduler/sharedstate"
@@ -42,8 +43,7 @@ func (p params) seconds() scheduler.Time { return scheduler.Time(p.n) * schedule
 
 // architectures lists all of them, souk's own first.
 func architectures() []architecture {
-	return slices.Concat(marketAndSparrow(), distributed(), sharedStates(), byHeartbeats(), flowNetworks(),
-		centralQueues())
+	return slices.Concat(marketAndSparrow(), distributed(), cells(), byHeartbeats(), flowNetworks(), centralQueues())
 }
 
 // marketAndSparrow lists souk's own, and Sparrow with what its paper compares it with.
@@ -111,8 +111,8 @@ func distributed() []architecture {
 	}
 }
 
-// sharedStates lists Omega's.
-func sharedStates() []architecture {
+// cells lists those of whole cells: Omega's shared state, and Mesos' offers.
+func cells() []architecture {
 	const (
 		paper  = "Omega (Schwarzkopf et al., EuroSys'13), sections 3.4 and 5.2, "
 		thinks = "milliseconds that a scheduler decides between its view and the commit"
@@ -130,6 +130,13 @@ func sharedStates() []architecture {
 		{About{Name: "omega-gang", Number: thinks, Paper: paper + "all-or-nothing transactions",
 			LeftOut: only + "a gang has at most as many tasks as half of all slots, and goes first after a minute"},
 			commits(true)},
+		{About{Name: "mesos", Number: "seconds between two allocations", Constraints: true,
+			Paper: "Mesos (Hindman et al., NSDI'11), sections 3.1 to 3.3 and 3.5, with dominant resource fairness " +
+				"(Ghodsi et al., NSDI'11)",
+			LeftOut: "several resources, guaranteed allocations, revocation, locality, weights of frameworks"},
+			func(p params) (scheduler.Strategy, error) {
+				return mesos.New(p.Fleet, mesos.Options{Interval: p.seconds()}), nil
+			}},
 	}
 }
 

@@ -533,7 +533,8 @@ func (w *world) disturb() {
 // FuzzParcelsBreakNothing: a member may send anything; the worst that comes of it is a fault that is reported.
 func FuzzParcelsBreakNothing(f *testing.F) {
 	lanes := []shell.Lane{{Scheduler: "sparrow", Shape: "one core"}, {Scheduler: "hawk", Shape: "one core"},
-		{Scheduler: "mercury", Shape: "one core"}, {Scheduler: "omega", Shape: "one core"}}
+		{Scheduler: "mercury", Shape: "one core"}, {Scheduler: "omega", Shape: "one core"},
+		{Scheduler: "mesos", Shape: "one core"}}
 	for i := range lanes {
 		raw, err := json.Marshal(shell.Parcel{Link: 1, First: 1, Lanes: lanes, Packets: []shell.Packet{{LaneAt: i,
 			Msg: scheduler.Msg{Job: 2, To: 0, Role: scheduler.Worker}, Facts: []shell.Fact{{Batch: 2,
