@@ -51,7 +51,7 @@ func serve(t *testing.T, tasks map[cluster.WorkerID]int64) (*framework, *bytes.B
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ctx := t.Context() // it ends before what Cleanup waits for
 	picture, workers := fleet.New(), map[cluster.WorkerID]find.Worker{}
 	for id, n := range tasks {
 		own, zone := picture.Own(id), "b"
@@ -71,7 +71,6 @@ func serve(t *testing.T, tasks map[cluster.WorkerID]int64) (*framework, *bytes.B
 		done := make(chan error, 1)
 		go func() { done <- w.Run(ctx) }()
 		t.Cleanup(func() {
-			cancel()
 			if err := <-done; err != nil {
 				t.Error(err)
 			}
