@@ -40,6 +40,7 @@ func simulations() map[string]simulation {
 		"omega":          {atBuyers, []int{1, 100, 1000}},
 		"omega-gang":     {atBuyers, nil},
 		"mesos":          {atBuyers, []int{1, 5, 20}},
+		"borg":           {inOnePlace, []int{1, 10, 100}},
 		"yarn":           {atBuyers, nil},
 		"mercury":        {longInOne, nil},
 		"condor":         {atBuyers, nil},

@@ -67,8 +67,8 @@ func runWatched(t *testing.T, name string, seed uint64,
 // byCenters lists the schedulers whose centers give workers all tasks, and longByCenters those whose center gives the
 // tasks of long jobs.
 var (
-	byCenters = []string{"mesos", "pigeon", "firmament", "quincy", "coco", "clwl", "dlwl", "fifo", "sjf", "srtf",
-		"monolithic", "multipath"}
+	byCenters = []string{"mesos", "borg", "pigeon", "firmament", "quincy", "coco", "clwl", "dlwl", "fifo", "sjf",
+		"srtf", "monolithic", "multipath"}
 	longByCenters = []string{"hawk", "eagle"}
 )
 

@@ -164,7 +164,7 @@ func (o *simFlags) register(cmd *cobra.Command, seeds int) {
 	f.BoolVar(&o.apart, "apart", false,
 		"give each worker, buyer and center a scheduler of its own, which knows only what messages said; "+
 			"the results are the same")
-	f.IntVar(&o.kinds, "kinds", 0, "kinds of workers, for jobs with constraints (sparrow, mesos)")
+	f.IntVar(&o.kinds, "kinds", 0, "kinds of workers, for jobs with constraints (sparrow, mesos, borg)")
 	f.Float64Var(&o.bound, "constrained", 0.2,
 		"share of the jobs that can run on workers of one kind only, with --kinds")
 	f.Float64Var(&o.load, "load", 1, "times as many jobs in the same time: 2 halves the times between arrivals")

@@ -7,6 +7,7 @@ import (
 	"github.com/soukhq/souk/core/auction"
 	"github.com/soukhq/souk/core/scheduler"
 	"github.com/soukhq/souk/core/scheduler/apollo"
+	"github.com/soukhq/souk/core/scheduler/borg"
 	"github.com/soukhq/souk/core/scheduler/central"
 	"github.com/soukhq/souk/core/scheduler/condor"
 	"github.com/soukhq/souk/core/scheduler/eagle"
@@ -111,7 +112,7 @@ func distributed() []architecture {
 	}
 }
 
-// cells lists those of whole cells: Omega's shared state, and Mesos' offers.
+// cells lists those of whole cells: Omega's shared state, Mesos' offers, and Borg's scores.
 func cells() []architecture {
 	const (
 		paper  = "Omega (Schwarzkopf et al., EuroSys'13), sections 3.4 and 5.2, "
@@ -136,6 +137,13 @@ func cells() []architecture {
 			LeftOut: "several resources, guaranteed allocations, revocation, locality, weights of frameworks"},
 			func(p params) (scheduler.Strategy, error) {
 				return mesos.New(p.Fleet, mesos.Options{Interval: p.seconds()}), nil
+			}},
+		{About{Name: "borg", Number: "workers scored for a task", Constraints: true,
+			Paper: "Borg (Verma et al., EuroSys'15), sections 3.2 and 3.4: priorities, users in turn, scores",
+			LeftOut: "preemption, quota, reclamation, several resources, spreading over racks, locality; an end is " +
+				"reported at once and not when the worker is polled"},
+			func(p params) (scheduler.Strategy, error) {
+				return borg.New(p.Fleet, borg.Options{Enough: p.n}), nil
 			}},
 	}
 }

@@ -534,7 +534,7 @@ func (w *world) disturb() {
 func FuzzParcelsBreakNothing(f *testing.F) {
 	lanes := []shell.Lane{{Scheduler: "sparrow", Shape: "one core"}, {Scheduler: "hawk", Shape: "one core"},
 		{Scheduler: "mercury", Shape: "one core"}, {Scheduler: "omega", Shape: "one core"},
-		{Scheduler: "mesos", Shape: "one core"}}
+		{Scheduler: "mesos", Shape: "one core"}, {Scheduler: "borg", Shape: "one core"}}
 	for i := range lanes {
 		raw, err := json.Marshal(shell.Parcel{Link: 1, First: 1, Lanes: lanes, Packets: []shell.Packet{{LaneAt: i,
 			Msg: scheduler.Msg{Job: 2, To: 0, Role: scheduler.Worker}, Facts: []shell.Fact{{Batch: 2,
