@@ -4,8 +4,8 @@
 // max-min fairness), and each framework decides which of its tasks use them.
 //
 // Locking is pessimistic: a slot that is offered counts as its framework's and is offered to nobody else until the framework has
-// answered. A framework that does not answer in time loses the offer (it is rescinded), and gets no other until it is heard
-// of again. What a framework declines is not offered to it again for a while (a filter), or until it revives its offers. What it accepts
+// answered. A framework that does not answer in time loses the offer (it is rescinded), and gets no other until it answers
+// or revives. What a framework declines is not offered to it again for a while (a filter), or until it revives its offers. What it accepts
 // from an offer that is no longer valid, or a second time, is refused.
 //
 // The center is the master with its allocator, each buyer is a framework with the jobs of its clients, and the workers

@@ -35,8 +35,8 @@ func count(list []scheduler.Msg, is func(m *scheduler.Msg) bool) (n int) {
 }
 
 // TestAnOfferIsLockedUntilItTimesOut: framework 0 is offered both slots and its answer is lost. Framework 1 gets no
-// offer before the first has timed out, 10 s later, and then both. The first framework gets none until it says
-// something: the late answer is refused, and its tasks run in a later offer.
+// offer before the first has timed out, 10 s later, and then both. The first framework gets none until it
+// revives or answers: the late answer is refused, and its tasks run in a later offer.
 func TestAnOfferIsLockedUntilItTimesOut(t *testing.T) {
 	r := newRun(scheduler.Fleet{Workers: 2, Buyers: 2}, mesos.Options{})
 	var late scheduler.Msg
@@ -139,7 +139,7 @@ func TestDeclinedSlotsHaveAFilter(t *testing.T) {
 }
 
 // TestEveryTaskRunsInAFreeSlot: whatever fleets and jobs are, and whichever answers are late, every task runs once, and no
-// worker runs more tasks than it has slots. At the end nobody says anything more.
+// worker runs more tasks than it has slots. The run ends, so at the end no message is sent any more.
 func TestEveryTaskRunsInAFreeSlot(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		fleet := scheduler.Fleet{Workers: rapid.IntRange(1, 6).Draw(t, "workers"),

@@ -126,7 +126,7 @@ func cells() []architecture {
 	}
 	return []architecture{
 		{About{Name: "omega", Number: thinks, Paper: paper + "incremental transactions",
-			LeftOut: only + "a scheduler that finds no free slot is told of one instead of trying again"},
+			LeftOut: only + "a scheduler without a free slot waits for one and does not poll"},
 			commits(false)},
 		{About{Name: "omega-gang", Number: thinks, Paper: paper + "all-or-nothing transactions",
 			LeftOut: only + "a gang has at most as many tasks as half of all slots, and goes first after a minute"},

@@ -10,7 +10,7 @@
 //
 // A copy is synchronized before each attempt: the buyer asks the center, which answers with what has changed since its last
 // answer to this buyer. While too few slots are free the center keeps the request, and a slot that becomes free has one
-// of them answered, the oldest. So nobody retries in vain once a second, as the paper's simulator does.
+// of them answered, the oldest. The paper's simulator retries once a second instead.
 //
 // The paper gives up a gang that does not fit. Here a job that has more tasks than half of the cell's slots is committed in
 // gangs of that many, and a gang that has waited for Patience goes before all others: the center answers nobody else
@@ -46,7 +46,7 @@ const (
 	// the cell is asked for its state once Count slots are free, or half of all; Flag: buyer From has a gang that has
 	// waited since Time, and longer than Patience
 	kindSync
-	// a buyer learns what has changed in the cell since it was told last, and that a gang is Count tasks at most
+	// a buyer learns what has changed in the cell since its last answer, and that a gang is Count tasks at most
 	kindState
 	kindCommit  // the cell judges the claims of buyer From
 	kindOutcome // a buyer learns which of its claims are refused; Flag: all of them, as the others of a gang were

@@ -66,8 +66,8 @@ func TestOneConflictUndoesAGang(t *testing.T) {
 	}
 }
 
-// TestNobodyRetriesInVain: three schedulers with jobs wait for a worker that is busy for an hour, and say nothing
-// meanwhile. The slot is then offered to the one that has waited longest.
+// TestNobodyRetriesInVain: three schedulers with jobs wait for a worker that is busy for an hour, and send nothing
+// meanwhile. Then the one that has waited longest gets the slot.
 func TestNobodyRetriesInVain(t *testing.T) {
 	r := newRun(scheduler.Fleet{Workers: 1, Buyers: 4}, sharedstate.Options{})
 	r.Submit(0, job(0, 1, 3600*second))
