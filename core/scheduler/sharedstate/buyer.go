@@ -33,6 +33,7 @@ const (
 type pending struct {
 	job, next, end int32
 	since          scheduler.Time // when it arrived, or had tasks placed
+	conflicts      int32          // claims for it that were refused
 }
 
 func (p *pending) left() int32 { return p.end - p.next }
@@ -49,7 +50,7 @@ func (s *SharedState) buyerOf(d *scheduler.Env) *buyer {
 // Arrive implements scheduler.Strategy.
 func (s *SharedState) Arrive(d *scheduler.Env, job int32) {
 	b, tasks := s.buyerOf(d), d.Job(job).Tasks
-	b.jobs = append(b.jobs, pending{job, 0, tasks, d.Now})
+	b.jobs = append(b.jobs, pending{job: job, end: tasks, since: d.Now})
 	if b.phase == resting || s.opt.Gang && b.phase == asking && tasks < b.asked {
 		s.ask(d, b)
 	}
@@ -146,12 +147,13 @@ func (s *SharedState) decide(d *scheduler.Env, b *buyer) {
 // sendTasks sends tasks to the workers whose claims were accepted. What is left of a job is tried again after the buyer's
 // other jobs.
 func (s *SharedState) sendTasks(d *scheduler.Env, b *buyer, m scheduler.Msg) {
-	if m.Flag {
-		return
-	}
 	var without refused
 	if m.Payload != nil {
 		without = m.Payload.(refused)
+	}
+	b.jobs[b.at].conflicts += int32(len(without))
+	if m.Flag {
+		return
 	}
 	p := b.jobs[b.at]
 	for i, w := range b.claims {
