@@ -214,7 +214,8 @@ func simulate(l *load, runs []ran, f *fleet, name string, d Delays, launch float
 	// The cutoff is of means that are not longer by the launch: arrivals gives those.
 	s := sim.Setup{Scheduler: name, Workers: members, Slots: f.slots, Reserve: shell.HawkShare,
 		Options: slots.Options{Seed: seed, Cutoff: l.cutoff, Buyers: members,
-			Delay: max(1, ticks.Time(d.Message*float64(ticks.Millisecond))),
+			Delay:  max(1, ticks.Time(d.Message*float64(ticks.Millisecond))),
+			Starts: ticks.Time(d.Start * float64(ticks.Millisecond)),
 			Each: func(r slots.Result) {
 				took = append(took, ticks.Seconds(r.Ended-r.Submitted)+d.Job/1000)
 			}}}

@@ -18,6 +18,7 @@ type Delays struct {
 	Message float64 `json:"message_ms"` // one way, between members
 	Job     float64 `json:"job_ms"`     // for each job: to accept it, and to record its end
 	Idle    float64 `json:"idle_ms"`    // of a slot, from a task's end to the next one's start
+	Start   float64 `json:"start_ms"`   // of a task, where as many as there are slots start at once
 	Members int     `json:"members"`
 	Slots   int     `json:"slots"` // of each member
 }
@@ -25,7 +26,8 @@ type Delays struct {
 // Text implements bench.Row.
 func (d Delays) Text() string {
 	return fmt.Sprintf("%d members of %d slots; a message takes %.2f ms, and a job %.2f ms besides; between two tasks "+
-		"a slot is idle for %.2f ms", d.Members, d.Slots, d.Message, d.Job, d.Idle)
+		"a slot is idle for %.2f ms; of many tasks at once one starts each %.2f ms", d.Members, d.Slots, d.Message, d.Job,
+		d.Idle, d.Start)
 }
 
 const (
@@ -79,8 +81,42 @@ func measureDelays(ctx context.Context, f *fleet) (Delays, error) {
 		return d, err
 	}
 	d.Idle = idleBetween(r.tasks)
+	if d.Start, err = measureStarts(ctx, f); err != nil {
+		return d, err
+	}
 	d.Job = inside + d.Message // the simulator counts a message to the task, but none for its end
 	return d, nil
+}
+
+// measureStarts returns how long the host takes to start a task, in ms, where all slots get one at once: the median of
+// some jobs.
+func measureStarts(ctx context.Context, f *fleet) (float64, error) {
+	burst := job{mean: 1}
+	for i := range f.allSlots() { // of unequal tasks, as most jobs of traces are
+		burst.tasks = append(burst.tasks, 1+float64(i)/1000)
+	}
+	var each []time.Duration
+	for i := range bursts {
+		id, err := f.submit(ctx, i, "monolithic", &burst, 1)
+		if err != nil {
+			return 0, err
+		}
+		r, err := f.wait(ctx, i, id)
+		if err != nil {
+			return 0, err
+		}
+		first, last := *r.tasks[0].BeganAt, *r.tasks[0].BeganAt
+		for _, t := range r.tasks {
+			if t.BeganAt.Before(first) {
+				first = *t.BeganAt
+			}
+			if t.BeganAt.After(last) {
+				last = *t.BeganAt
+			}
+		}
+		each = append(each, last.Sub(first)/time.Duration(max(1, len(r.tasks)-1)))
+	}
+	return bench.Quantile(each, 0.5), nil
 }
 
 // idleBetween returns the median time, in ms, from the end of a task to the beginning of the next one in its slot, where

@@ -17,8 +17,9 @@ between them; --load says what share of all slots they need. --scale multiplies 
 
 The table has the times from a job's submission to its end, live, each with its ratio to the simulated one. Before it
 stand the delays that the simulator is given: of a message, one way between members; of a job, to accept it and to
-record its end; and the idle time of a slot, from the end of a task to the start of the next. The extra time of a task's launch is
-measured in each run.`
+record its end; the idle time of a slot, from the end of a task to the start of the next; and of each start where many
+tasks start at once, as the workers share the host's processors. How much longer than its sleep a task takes is measured
+in each run.`
 
 func cmdBenchArchitectures(c *cli.Env) *cobra.Command {
 	o := new(architectures.Options)

@@ -32,6 +32,9 @@ type Options struct {
 	Apart  bool     // each party has an instance of the Strategy of its own, and knows what it was told: see apart
 	Wire   bool     // with Apart: what is sent travels as JSON, as between hosts. For tests
 	Think  [2]Think // the decision time for a short job and for a long one
+	// all workers share a host that starts one task after the other, each in this time: what starts at once with others
+	// has its slot for longer. 0: no time
+	Starts ticks.Time
 	scheduler.Slowing
 	Shared int // with Slowing: how many successive workers are slots of one machine; 0: 1
 	Kinds  int // number of kinds of workers, for constraints; 0: none
@@ -123,6 +126,7 @@ type runner struct {
 	mortal scheduler.Mortal
 	party  scheduler.Parties
 	minds  map[int32]ticks.Time // with Think: when each decider is free
+	starts ticks.Time           // with Starts: when the host can start the next task
 	beside []int32              // with Slowing: tasks by machine
 	meter  meter
 	tot    Totals
@@ -368,6 +372,11 @@ func (r *runner) beginTask(o *scheduler.Out, gen uint32) {
 		on := &r.beside[machine]
 		d = ticks.Time(float64(d) * r.opt.Factor(task[0], int32(machine), int(*on)))
 		*on++
+	}
+	if r.opt.Starts > 0 {
+		r.starts = max(r.starts, r.env.Now)
+		d += r.starts - r.env.Now
+		r.starts += r.opt.Starts
 	}
 	r.tot.Busy += d
 	r.meter.changeBusy(r.env.Now, 1)
