@@ -129,7 +129,7 @@ func (d *Dispatcher) HandedOut(h *Handout, first shell.Token) {
 	j := h.job
 	delete(d.handed.loose, j)
 	delete(d.handed.resting, j)
-	j.next = h.next
+	j.next, j.unscheduled = h.next, ""
 	if j.handed == nil {
 		j.handed = map[int32]bool{}
 	}
@@ -137,6 +137,14 @@ func (d *Dispatcher) HandedOut(h *Handout, first shell.Token) {
 		j.handed[i] = true
 	}
 	d.handed.batches[keyOf(first)] = &batch{job: j, tasks: h.tasks, left: len(h.tasks), offers: map[int32]int32{}}
+}
+
+// HandoutFailed reports why no lane can have a batch: the job's scheduler cannot be made. The batch is listed again after the
+// next Open. It returns whether this is the first time that the job's scheduler cannot be made.
+func (d *Dispatcher) HandoutFailed(h *Handout, err error) (first bool) {
+	first = h.job.unscheduled == ""
+	h.job.unscheduled = err.Error()
+	return first
 }
 
 func keyOf(t shell.Token) batchKey {
@@ -334,6 +342,9 @@ func (d *Dispatcher) explainHanded(j *job) string {
 	switch {
 	case n == 0 && there == 0 && loose == 0:
 		return ""
+	case n == 0 && there == 0 && j.unscheduled != "":
+		return fmt.Sprintf("%s cannot find workers for it: %s; cancel the job, and submit it with another scheduler",
+			j.spec.Scheduler, j.unscheduled)
 	case n == 0 && there == 0 && !d.hasWorkerFor(j):
 		return fmt.Sprintf("no worker that is ready can hold a task of it, so that %s has none of its tasks",
 			j.spec.Scheduler)

@@ -1,6 +1,7 @@
 package jobs_test
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -97,4 +98,39 @@ func killedBy(d *jobs.Dispatcher) (list []jobs.Life) {
 		list = append(list, o.Kill...)
 	}
 	return list
+}
+
+// TestSchedulerThatIsGoneIsSaidOnce: a job of an old journal may name a scheduler that souk has no longer. Its tasks wait,
+// the job says why, and only the first of many tries is news.
+func TestSchedulerThatIsGoneIsSaidOnce(t *testing.T) {
+	d, now := jobs.NewDispatcher(auction.DefaultRules(64)), time.Unix(1e9, 0)
+	d.Resume()
+	d.Open(now)
+	if err := d.Submit(now, jobs.ID(1), settled(t, jobs.Spec{First: 1, Last: 2, Scheduler: "gone"})); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	d.Saved(now)
+	d.Report(now, jobs.Report{Worker: tokenWorker, Full: true})
+	for i := range 3 {
+		list := d.Handouts()
+		if len(list) != 1 {
+			t.Fatalf("handed out: %+v", list)
+		}
+		if first := d.HandoutFailed(&list[0], errors.New("no scheduler is named gone")); first != (i == 0) {
+			t.Errorf("try %d is the first: %v", i, first)
+		}
+		if more := d.Handouts(); len(more) != 0 {
+			t.Errorf("it is tried again at once: %+v", more)
+		}
+		now = now.Add(time.Second)
+		d.Open(now)
+	}
+	const why = "gone cannot find workers for it: no scheduler is named gone; cancel the job, and submit it with " +
+		"another scheduler"
+	if j, err := d.Status(now, jobs.ID(1)); err != nil || j.State != jobs.Waiting || j.Why != why {
+		t.Errorf("%+v, %v", j, err)
+	}
 }

@@ -45,6 +45,8 @@ type job struct {
 	foretold forecast // what was said of it when it came
 
 	handed map[int32]bool // with spec.Scheduler: waiting tasks, by place, that are in a batch
+	// with spec.Scheduler: why the scheduler cannot be made, as in a souk that does not have it any more; "": it can
+	unscheduled string
 
 	headDirty bool
 	fresh     bool // not durable yet: no task is given out before

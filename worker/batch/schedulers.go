@@ -216,10 +216,10 @@ func (s *schedulers) handOut(now time.Time) {
 		h := &list[i]
 		first, ok, err := s.locals[s.home].node.Submit(now, shell.Lane{Scheduler: h.Scheduler, Shape: h.Shape.Text()},
 			h.Batch)
-		if err != nil {
+		switch {
+		case err != nil && s.dispatcher.HandoutFailed(h, err):
 			s.fault(err)
-		}
-		if ok {
+		case ok:
 			s.dispatcher.HandedOut(h, first)
 		}
 	}

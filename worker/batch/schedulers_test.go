@@ -1,11 +1,15 @@
 package batch_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/fsm"
 	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/core/scheduler/registry"
 	"github.com/soukhq/souk/internal/wait/waittest"
@@ -126,4 +130,29 @@ func TestSchedulersTasksWaitForRoom(t *testing.T) {
 // liveNames are the names of all architectures, with short rounds where these are long.
 func liveNames() []string {
 	return append(slices.DeleteFunc(registry.Names(), func(s string) bool { return s == "condor" }), "condor:1")
+}
+
+// TestJobOfARemovedSchedulerSaysSo: an old journal has a job of a scheduler that this souk does not know.
+func TestJobOfARemovedSchedulerSaysSo(t *testing.T) {
+	head, err := json.Marshal(map[string]any{"spec": specBy("gone", 2, "true"), "submitted": time.Now()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := mem.New()
+	if err := j.Commit([]fsm.Record{{Bucket: "job", Key: job1, Value: head}}); err != nil {
+		t.Fatal(err)
+	}
+	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
+	s := openShop(t, j, t.TempDir(), "boot", h)
+	h.run()
+	waittest.Until(t, "the job says why it waits", func() bool {
+		x, err := s.Status(t.Context(), job1)
+		return err == nil && x.State == jobs.Waiting && strings.Contains(x.Why, `no scheduler is named "gone"`)
+	})
+	if _, err := s.Cancel(t.Context(), job1); err != nil {
+		t.Fatal(err)
+	}
+	if x := s.end(job1); x.State != jobs.Cancelled {
+		t.Errorf("%+v", x)
+	}
 }
