@@ -86,6 +86,7 @@ const (
 	KindJob       Kind = "job"
 	KindNamespace Kind = "namespace"
 	KindPrice     Kind = "price"
+	KindScheduler Kind = "scheduler" // the default scheduler of a namespace or the cluster
 	KindWorker    Kind = "worker"
 	KindImage     Kind = "image" // container images at workers
 	KindMember    Kind = "member"
@@ -96,8 +97,8 @@ const (
 // Kinds returns all kinds.
 func Kinds() []Kind {
 	return []Kind{KindApp, KindSecret, KindMachine, KindService, KindLog, KindVolume, KindSnapshot, KindRegion,
-		KindHold, KindDecision, KindPolicy, KindJob, KindNamespace, KindPrice, KindWorker, KindImage, KindMember,
-		KindServer, KindToken}
+		KindHold, KindDecision, KindPolicy, KindJob, KindNamespace, KindPrice, KindScheduler, KindWorker,
+		KindImage, KindMember, KindServer, KindToken}
 }
 
 // The media types of answers that are not one JSON value.
@@ -132,7 +133,7 @@ func (r Route) KeptHere() bool {
 // that is only their destruction: all else is read at the machine's worker.
 func (r Route) Shared() bool {
 	return !r.Verb.Reads() && r.Verb != VerbExec && r.Media == "" && (r.AtWorker() || slices.Contains([]Kind{KindApp,
-		KindSecret, KindService, KindPolicy, KindNamespace, KindPrice, KindToken}, r.Kind))
+		KindSecret, KindService, KindPolicy, KindNamespace, KindPrice, KindScheduler, KindToken}, r.Kind))
 }
 
 // AtWorker reports whether the operation changes a worker's record.
@@ -143,7 +144,8 @@ func (r Route) AtWorker() bool {
 // Routes returns the whole API.
 func Routes() []Route {
 	all := slices.Concat(appRoutes(), machineRoutes(), operationRoutes(), serviceRoutes(), releaseRoutes(),
-		volumeRoutes(), placingRoutes(), jobRoutes(), quotaRoutes(), fleetRoutes(), imageRoutes(), tokenRoutes())
+		volumeRoutes(), placingRoutes(), jobRoutes(), quotaRoutes(), schedulerRoutes(), fleetRoutes(), imageRoutes(),
+		tokenRoutes())
 	for i := range all {
 		if all[i].Code == 0 {
 			all[i].Code = 200

@@ -236,6 +236,7 @@ func (g *Gateway) allNouns(o Options, policies known.Policies, services *release
 		&secretsAPI{c.Secrets},
 		&namespacesAPI{appsAndNamespaces{c.Apps, c.Namespaces},
 			known.Accounts{Catalog: c.Namespaces, Fleet: o.Directory.Fleet}},
+		&schedulersAPI{c.Namespaces},
 		&policiesAPI{appsAndPolicies{c.Apps, c.Policies}, policies, d, o.Decisions},
 		&orgsAPI{c.Apps, d},
 		&machinesAPI{appsAndSecrets{c.Apps, c.Secrets}, o.Broker, d},

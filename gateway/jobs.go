@@ -15,6 +15,7 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/core/accounts"
+	"github.com/soukhq/souk/core/defaults"
 	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/core/market"
 	"github.com/soukhq/souk/core/placement"
@@ -77,6 +78,7 @@ type jobsAPI struct {
 type jobCatalog interface {
 	App(name string) (catalog.App, error)
 	NamespaceOf(app string) (catalog.Namespace, error)
+	SchedulerRows(namespace string) defaults.Rows
 	SecretsOf(app string) ([]catalog.Secret, uint64, error)
 }
 
@@ -130,6 +132,7 @@ func (a *jobsAPI) submitJob(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	fillApp(r, &n.Spec)
+	named := n.Scheduler // which settling makes "" for the auction
 	if err := n.Settle(); err != nil {
 		return err
 	}
@@ -154,6 +157,7 @@ func (a *jobsAPI) submitJob(w http.ResponseWriter, r *http.Request) error {
 	if err := a.fillMeans(&n.Spec); err != nil {
 		return err
 	}
+	defaults.Fill(&n.Spec, named, a.catalog.SchedulerRows(n.Namespace))
 	if err := a.checkSecrets(&n.Spec); err != nil {
 		return err
 	}

@@ -49,6 +49,7 @@ func values() map[string]value {
 		"class":     {list: words("short", "long"), kind: "string"},
 		"priority":  {list: words("high", "normal", "low"), kind: "string"},
 		"scheduler": {list: words(registry.Names()...), kind: "string"},
+		"namespace": {list: namespaces},
 		"strategy":  {list: words("direct", "race", "shared", "batching", "fair-share")},
 		"cpu-kind":  {list: words("shared", "performance")}, "restart": {list: words("no", "on-failure", "always")},
 		"schedule":        {list: words("hourly", "daily", "weekly", "monthly")},

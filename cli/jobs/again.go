@@ -87,6 +87,7 @@ func rerun(ctx context.Context, c *cli.Env, ref string, failed, wait bool) error
 	}
 	s := old.Spec
 	s.Ordering = jobs.Ordering{}
+	s.Scheduler, s.SchedulerFrom = s.NamedScheduler(), nil // a default may be another one by now
 	if failed {
 		list, err := cl.JobTasks(ctx, old.ID, "failed", "cancelled")
 		if err != nil {

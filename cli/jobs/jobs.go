@@ -185,8 +185,8 @@ func printJob(c *cli.Env, j *jobs.Job) {
 		shape += ", " + countOf(s.GPUs, strings.TrimSpace(s.GPUKind+" GPU"), strings.TrimSpace(s.GPUKind+" GPUs"))
 	}
 	line("tasks", "%s (index %s), each %s", thousands(j.Tasks), s.Indices(), shape)
-	if s.Scheduler != "" {
-		line("scheduler", "%s", s.Scheduler)
+	if text := s.SchedulerText(); text != "" {
+		line("scheduler", "%s", text)
 	}
 	if s.Class != "" {
 		line("class", "%s", s.Class)

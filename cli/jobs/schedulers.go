@@ -19,8 +19,9 @@ type schedulerEntry struct {
 }
 
 const schedulersLong = `List the schedulers that find workers for the tasks of a job ("souk submit --scheduler NAME"), or describe one. market
-is souk's own auction, which finds workers for all jobs that name no scheduler; the others are architectures of the
-literature. NAME:N sets the number that some of them take, such as sparrow:4; without it they have a default.
+is souk's own auction, which finds workers for all jobs that name no scheduler, unless another default is set ("souk
+schedulers default"); the others are architectures of the literature. NAME:N sets the number that some of them take, such
+as sparrow:4; without it they have a default. The number of market is for the simulator only.
 
 All run live, on this cluster, and simulated, on a trace ("souk sim run --scheduler NAME"). What is left out of one is
 what its paper has and souk has not. "Choosing a scheduler" in "souk help operating" says what a job without the auction
@@ -61,7 +62,7 @@ func Schedulers(c *cli.Env) *cobra.Command {
 		printSchedulers(c, list)
 		return nil
 	}
-	return cmd
+	return cli.Parent(cmd, schedulersDefault(c))
 }
 
 func entryOf(a registry.About) schedulerEntry {
@@ -87,14 +88,17 @@ func printSchedulers(c *cli.Env, list []registry.About) {
 func printScheduler(c *cli.Env, a *registry.About) {
 	c.Printf("%s\n", a.Name)
 	c.Field("paper", "%s", a.Paper)
-	if a.Number != "" {
+	switch {
+	case a.Name == jobs.Auction:
+		c.Field("number", "N in %s:N is %s, in the simulator only: live each member is one", a.Name, a.Number)
+	case a.Number != "":
 		c.Field("number", "N in %s:N is %s", a.Name, a.Number)
 	}
 	if a.LeftOut != "" {
 		c.Field("left out", "%s", a.LeftOut)
 	}
 	if a.Name == jobs.Auction {
-		c.Field("live", "the auction of every job that names no scheduler")
+		c.Field("live", "souk submit, without --scheduler unless another default is set (souk schedulers default)")
 	} else {
 		c.Field("live", "souk submit --scheduler %s", a.Name)
 	}

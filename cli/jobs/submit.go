@@ -180,8 +180,8 @@ func (o *submitFlags) register(f *pflag.FlagSet) {
 		"as --require, but other workers run tasks, too, once some have waited for 2 s; repeatable")
 	f.StringVar(&o.priority, "priority", "normal", "high, normal or low: each goes before the next")
 	f.StringVar(&o.scheduler, "scheduler", "",
-		"NAME or NAME:N, the architecture that finds workers for the tasks; souk schedulers lists them (default: the "+
-			"auction)")
+		"NAME or NAME:N, the architecture that finds workers for the tasks; souk schedulers lists them (default: what "+
+			"souk schedulers default says)")
 	f.StringVar(&o.band, "band", "batch",
 		"free, batch, service or system: what its tasks cost, and what machines may evict them; they evict nothing")
 	f.StringVar(&o.signal, "signal", "",
@@ -249,6 +249,9 @@ func answerSubmitted(ctx context.Context, c *cli.Env, cl *client.Client, j jobs.
 		return nil
 	}
 	c.Printf("%s is accepted: %s\n", jobLabel(&j), countOf(j.Tasks, "task", "tasks"))
+	if j.Spec.SchedulerFrom != nil && j.Spec.NamedScheduler() == "" { // the user may not know of it
+		c.Field("scheduler", "%s", j.Spec.SchedulerText())
+	}
 	c.Printf("  next   souk job status %s\n         souk job wait %s\n", jobRef(&j), jobRef(&j))
 	return nil
 }

@@ -88,8 +88,8 @@ func printStanding(c *cli.Env, s *jobs.Standing) {
 
 func printWhy(c *cli.Env, j *jobs.Job, now time.Time) {
 	c.Printf("%s %s\n", jobLabel(j), stateText(j.State))
-	if j.Spec.Scheduler != "" {
-		c.Field("scheduler", "%s", j.Spec.Scheduler)
+	if text := j.Spec.SchedulerText(); text != "" {
+		c.Field("scheduler", "%s", text)
 	}
 	if j.Why != "" {
 		c.Field("why", "%s", j.Why)

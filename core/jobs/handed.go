@@ -67,18 +67,21 @@ func (s *Spec) settleScheduler() error {
 		s.Scheduler = ""
 		return nil
 	}
-	no := func(what, instead string) error {
+	if err := CheckAuctionName(s.Scheduler); err != nil {
+		return err
+	}
+	if what, instead := s.AuctionOnly(); what != "" {
 		return fault.New(fault.Invalid, scheduler.CodeScheduler, "%s knows no %s; %s, or let the auction find workers",
 			s.Scheduler, what, instead)
 	}
-	switch {
-	case strings.HasPrefix(s.Scheduler, Auction+":"):
+	return nil
+}
+
+// CheckAuctionName refuses the auction with a number, which it has in the simulator only.
+func CheckAuctionName(name string) error {
+	if strings.HasPrefix(name, Auction+":") {
 		return fault.New(fault.Invalid, scheduler.CodeScheduler, "%s is the auction of all jobs, and takes no number",
 			Auction)
-	case len(s.Prefer) > 0:
-		return no("preferred workers", "require what the workers must have")
-	case s.Priority != "" && s.Priority != Normal:
-		return no("priorities", "submit the job with priority normal")
 	}
 	return nil
 }

@@ -51,8 +51,9 @@ type Spec struct {
 	Class      Class    `json:"class,omitempty"`       // "": by the estimate
 	Priority   Priority `json:"priority,omitempty"`
 	// Scheduler is the architecture that finds workers for its tasks: NAME or NAME:N of package registry; "": the auction.
-	Scheduler string       `json:"scheduler,omitempty"`
-	Band      machine.Band `json:"band,omitempty"` // its tasks' price and who may evict them; "" is batch
+	Scheduler     string         `json:"scheduler,omitempty"`
+	SchedulerFrom *SchedulerFrom `json:"scheduler_from,omitempty"` // nil: the job named Scheduler, or there is no default
+	Band          machine.Band   `json:"band,omitempty"`           // its tasks' price and who may evict them; "" is batch
 
 	// Namespace pays for the tasks, and Budget bounds how often tasks of its app are evicted. The gateway sets both,
 	// whatever the client sends.

@@ -1,5 +1,5 @@
-// Package catalog stores what gateways know and workers do not: apps and their settings, secrets (sealed), namespaces
-// and prices, placement policies and which of them are in force, the wanted state of services, and idempotency keys.
+// Package catalog stores what gateways know and workers do not: apps and their settings, secrets (sealed), namespaces,
+// prices and default schedulers, placement policies and which of them are in force, the wanted state of services, and idempotency keys.
 //
 // Each of these is a subject with methods of its own, and its data are rows: a key in a bucket with a JSON value. The
 // subjects share one engine, which treats all buckets alike: a bucket's special behaviour is in its hooks. Reads come
@@ -24,6 +24,7 @@ const (
 	bucketSetting   = "setting"     // one row: keyPolicies
 	bucketNamespace = "namespace"   // by name
 	bucketPrice     = "price"       // one row: keyPrice
+	bucketScheduler = "scheduler"   // by namespace/name; keyClusterScheduler
 	bucketRelease   = "release"     // by app/release
 	bucketHead      = "head"        // by app
 	bucketSteward   = "steward"     // by app

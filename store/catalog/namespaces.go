@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/soukhq/souk/core/defaults"
 	"github.com/soukhq/souk/core/quota"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
@@ -22,20 +23,31 @@ type Namespace struct {
 
 func (n Namespace) isDefault() bool { return n.Name == quota.Default }
 
-// Namespaces stores the namespaces of apps, their budgets, and the price of resources.
+// Namespaces stores the namespaces of apps, their budgets, the price of resources, and the default schedulers.
 type Namespaces struct {
 	*engine
-	rows   *rows[Namespace]
-	prices *rows[quota.Price]
-	apps   *Apps
+	rows       *rows[Namespace]
+	prices     *rows[quota.Price]
+	schedulers *rows[defaults.Row]
+	apps       *Apps
 }
 
 func newNamespaces(e *engine) *Namespaces {
 	c := &Namespaces{engine: e, rows: newRows(bucketNamespace, checkNamespace),
-		prices: newRows(bucketPrice, checkPrice)}
-	e.add(bucketNamespace, bucket{table: c.rows})
+		prices: newRows(bucketPrice, checkPrice), schedulers: newRows(bucketScheduler, checkSchedulerRow)}
+	e.add(bucketNamespace, bucket{table: c.rows, beside: c.besideNamespace})
 	e.add(bucketPrice, bucket{table: c.prices})
+	e.add(bucketScheduler, bucket{table: c.schedulers})
 	return c
+}
+
+// besideNamespace removes the default scheduler of a namespace that is removed, here or by a member that has not heard of
+// it: a later namespace of that name would have it otherwise.
+func (c *Namespaces) besideNamespace(name string, value []byte) []change {
+	if key := schedulerKey(name); value == nil && c.schedulers.has(key) {
+		return []change{c.schedulers.remove(key)}
+	}
+	return nil
 }
 
 func checkNamespace(key string, n Namespace) error {
@@ -132,7 +144,7 @@ func (c *Namespaces) DeleteNamespace(name string) error {
 				"app %s is in namespace %s; move it or destroy it first", a.Name, name)
 		}
 	}
-	return c.commit(c.rows.remove(name))
+	return c.commit(append(c.besideNamespace(name, nil), c.rows.remove(name))...)
 }
 
 // SetQuota sets a namespace's budget, nil for no limit, the weight of its fair share, and its caps.

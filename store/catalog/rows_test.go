@@ -156,6 +156,8 @@ func TestRepeatedDeletionCostsNoCommit(t *testing.T) {
 		func() error { return a.Namespaces.CreateNamespace("ml") },
 		func() error { return a.Policies.ChoosePolicies(&[]string{"binpack"}[0], nil) },
 		func() error { return a.Namespaces.SetPrice(a.Namespaces.Price()) },
+		func() error { return a.Namespaces.SetScheduler("", "hawk") },
+		func() error { return a.Namespaces.SetScheduler("ml", "market") },
 	} {
 		if err := do(); err != nil {
 			t.Fatal(err)
@@ -272,6 +274,9 @@ func TestImportRefusesInvalidRows(t *testing.T) {
 		{bucketPolicy, "binpack/00000001", []byte(`{"policy":"binpack","version":1}`)},
 		{bucketPolicy, "/00000001", []byte(`{"version":1}`)},
 		{bucketKey, "web/k", []byte("{}")},
+		{bucketScheduler, "ml", []byte(`{"scheduler":"hawk"}`)}, {bucketScheduler, "namespace/M L", []byte("{}")},
+		{bucketScheduler, keyClusterScheduler, []byte(`{"scheduler":7}`)},
+		{bucketScheduler, keyClusterScheduler, []byte(`{"scheduler":"` + strings.Repeat("x", 65) + `"}`)},
 	} {
 		if err := c.Import(x.bucket, x.key, known(x.value)); err == nil {
 			t.Errorf("%s/%s = %s is imported", x.bucket, x.key, x.value)

@@ -23,7 +23,7 @@ type Sharing struct {
 // depend on. A secret comes after the head that wants its newest value, so that no earlier value is kept needlessly.
 func SharedBuckets() []string {
 	return []string{bucketApp, bucketOldSecret, bucketPolicy, bucketSetting, bucketNamespace, bucketPrice,
-		bucketRelease, bucketHead, bucketSteward, bucketFork, bucketSecret}
+		bucketScheduler, bucketRelease, bucketHead, bucketSteward, bucketFork, bucketSecret}
 }
 
 // Share begins to share, with all present rows.

@@ -101,8 +101,8 @@ func (x *thief) believed(d registry.Delta, shows func() bool) bool {
 }
 
 // objectKinds are those that members write, and one that nobody does.
-var objectKinds = []registry.Kind{"app", "secret", "oldsecret", "policy", "setting", "namespace", "price", "release",
-	"head", "steward", "fork", "piece", "token", "token-revoked", "removed", "issuer", "gossip-keys", "junk"}
+var objectKinds = []registry.Kind{"app", "secret", "oldsecret", "policy", "setting", "namespace", "price", "scheduler",
+	"release", "head", "steward", "fork", "piece", "token", "token-revoked", "removed", "issuer", "gossip-keys", "junk"}
 
 // TestEveryObjectKindIsAttacked: what the catalog shares, by its source, is among what a worker tries to write.
 func TestEveryObjectKindIsAttacked(t *testing.T) {
