@@ -208,19 +208,5 @@ func (r *jobsReport) print(c *cli.Env) {
 	if r.LeftOut > 0 {
 		fmt.Fprintf(c.Out, "  %d more have not ended, or none of their tasks ran\n", r.LeftOut)
 	}
-	var rows [][]cli.Cell
-	for _, m := range r.Measures {
-		for i, s := range []trial.Spread{m.A, m.B} {
-			name, scheduler, diff := m.Name, r.A, ""
-			if name != "slowdown" {
-				name += ", s"
-			}
-			if i == 1 {
-				name, scheduler, diff = "", r.B, fmt.Sprintf("%+.3f ±%.3f", m.Difference, m.Half)
-			}
-			rows = append(rows, cli.Cells(name, scheduler, fmt.Sprintf("%.3f", s.P50), fmt.Sprintf("%.3f", s.P90),
-				fmt.Sprintf("%.3f", s.P99), fmt.Sprintf("%.3f", s.Mean), diff))
-		}
-	}
-	c.Table(cli.Columns("MEASURE", "SCHEDULER", "p50", "p90", "p99", "MEAN", "DIFFERENCE, 95%"), rows)
+	cli.PrintMeasures(c, r.A, r.B, r.Measures)
 }

@@ -21,8 +21,8 @@ const short = 10
 // is shorter; at least 1.
 func (o Outcome) Slowdown() float64 { return max(1, o.Runtime/max(o.Longest, short)) }
 
-// Spread is a measure over the jobs: percentiles by nearest rank, and the mean.
-type Spread struct {
+// Distribution is a measure over the jobs: percentiles by nearest rank, and the mean.
+type Distribution struct {
 	P50  float64 `json:"p50"`
 	P90  float64 `json:"p90"`
 	P99  float64 `json:"p99"`
@@ -31,9 +31,9 @@ type Spread struct {
 
 // Measure is one measure under both schedulers.
 type Measure struct {
-	Name string `json:"measure"` // wait, runtime or slowdown
-	A    Spread `json:"a"`
-	B    Spread `json:"b"`
+	Name string       `json:"measure"` // wait, runtime or slowdown
+	A    Distribution `json:"a"`
+	B    Distribution `json:"b"`
 	// Difference is the mean over the jobs of B's value less A's, and Half half the width of its 95 % interval; it is 0
 	// with one job
 	Difference float64 `json:"difference"`
@@ -48,7 +48,7 @@ func Compare(a, b []Outcome) []Measure {
 			x[i], y[i] = value(a[i]), value(b[i])
 			diffs[i] = y[i] - x[i]
 		}
-		m := Measure{Name: name, A: spreadOf(x), B: spreadOf(y)}
+		m := Measure{Name: name, A: distributionOf(x), B: distributionOf(y)}
 		m.Difference, m.Half = interval(diffs)
 		return m
 	}
@@ -56,15 +56,15 @@ func Compare(a, b []Outcome) []Measure {
 		of("runtime", func(o Outcome) float64 { return o.Runtime }), of("slowdown", Outcome.Slowdown)}
 }
 
-// spreadOf sorts xs.
-func spreadOf(xs []float64) (s Spread) {
+// distributionOf sorts xs.
+func distributionOf(xs []float64) (s Distribution) {
 	n := len(xs)
 	if n == 0 {
 		return s
 	}
 	slices.Sort(xs)
 	at := func(p float64) float64 { return xs[max(0, int(math.Ceil(p*float64(n)))-1)] }
-	return Spread{at(0.5), at(0.9), at(0.99), meanOf(xs)}
+	return Distribution{at(0.5), at(0.9), at(0.99), meanOf(xs)}
 }
 
 func meanOf(xs []float64) float64 {

@@ -16,7 +16,8 @@ func TestComparePairsTheJobs(t *testing.T) {
 		t.Fatalf("%+v", m)
 	}
 	wait := m[0]
-	first, second := trial.Spread{P50: 1, P90: 5, P99: 5, Mean: 2}, trial.Spread{P50: 1, P90: 9, P99: 9, Mean: 11.0 / 3}
+	first := trial.Distribution{P50: 1, P90: 5, P99: 5, Mean: 2}
+	second := trial.Distribution{P50: 1, P90: 9, P99: 9, Mean: 11.0 / 3}
 	if wait.A != first || wait.B != second {
 		t.Errorf("%+v", wait)
 	}
