@@ -17,7 +17,7 @@ func TestClientLinksOnlyAPIAndStandardLibrary(t *testing.T) {
 		"core/decision", "core/jobs", "core/quota", "core/market", "core/placement",
 		"core/policy/whatif", "core/fsm",
 		"core/scheduler", "core/scheduler/shell", // tokens of tasks, in the messages of package jobs
-		"core/quota/offers", "core/release", "core/cron", "core/accounts", "core/eta", "core/share",
+		"core/quota/offers", "core/release", "core/cron", "core/accounts", "core/eta", "core/share", "core/trial",
 	}
 	out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").Output()
 	if err != nil {

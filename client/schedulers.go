@@ -35,6 +35,29 @@ func (c NamespaceCalls) UnsetDefaultScheduler(ctx context.Context, namespace str
 	return d, err
 }
 
+// SchedulerComparison returns the comparison of schedulers that runs in a namespace, or for "" in the cluster, or the last one
+// that ran there.
+func (c NamespaceCalls) SchedulerComparison(ctx context.Context, namespace string) (x api.SchedulerComparison,
+	err error) {
+	err = c.doCall(ctx, ofNamespace(namespace, api.GetComparison, api.GetNamespaceComparison), &x)
+	return x, err
+}
+
+// StartSchedulerComparison has the jobs of a namespace, or for "" of the cluster, that name no scheduler run by one of two.
+func (c NamespaceCalls) StartSchedulerComparison(ctx context.Context, namespace string,
+	n api.NewSchedulerComparison) (x api.SchedulerComparison, err error) {
+	k := ofNamespace(namespace, api.StartComparison, api.StartNamespaceComparison)
+	err = c.doCall(ctx, k.withBody(n), &x)
+	return x, err
+}
+
+// StopSchedulerComparison ends the comparison of schedulers that runs in a namespace, or for "" in the cluster.
+func (c NamespaceCalls) StopSchedulerComparison(ctx context.Context, namespace string) (x api.SchedulerComparison,
+	err error) {
+	err = c.doCall(ctx, ofNamespace(namespace, api.StopComparison, api.StopNamespaceComparison), &x)
+	return x, err
+}
+
 // ofNamespace makes the call of a namespace, or for "" the one of the cluster.
 func ofNamespace(namespace string, ofCluster, ofOne api.Op) call {
 	if namespace == "" {

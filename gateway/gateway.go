@@ -24,6 +24,7 @@ import (
 	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet/find"
+	"github.com/soukhq/souk/fleet/trials"
 	"github.com/soukhq/souk/internal/strangers"
 	"github.com/soukhq/souk/internal/unixuser"
 	"github.com/soukhq/souk/services/releases"
@@ -177,6 +178,14 @@ func (o *Options) tokenJudge() func(secret string) (api.Token, error) {
 	return o.Tokens.Judge
 }
 
+// trialReader returns the reader of the jobs of comparisons; nil: jobs are not taken.
+func (o *Options) trialReader() *trials.Reader {
+	if o.Jobs == nil {
+		return nil
+	}
+	return trials.NewReader(o.Jobs)
+}
+
 // doorsMark returns the function that returns the mark of the list of doors.
 func (o *Options) doorsMark() func() string {
 	if o.Cluster == nil {
@@ -236,7 +245,7 @@ func (g *Gateway) allNouns(o Options, policies known.Policies, services *release
 		&secretsAPI{c.Secrets},
 		&namespacesAPI{appsAndNamespaces{c.Apps, c.Namespaces},
 			known.Accounts{Catalog: c.Namespaces, Fleet: o.Directory.Fleet}},
-		&schedulersAPI{c.Namespaces},
+		&schedulersAPI{c.Namespaces, o.trialReader(), o.Rand},
 		&policiesAPI{appsAndPolicies{c.Apps, c.Policies}, policies, d, o.Decisions},
 		&orgsAPI{c.Apps, d},
 		&machinesAPI{appsAndSecrets{c.Apps, c.Secrets}, o.Broker, d},

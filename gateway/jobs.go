@@ -110,9 +110,13 @@ func (a *jobsAPI) opHandlers() handlers {
 // buyerOrError returns the buyer of tasks, or an error if there is none.
 func (a *jobsAPI) buyerOrError() (Jobs, error) {
 	if a.jobs == nil {
-		return nil, fault.New(fault.Unimplemented, jobs.CodeJobs, "this member takes no jobs; ask one that does")
+		return nil, errNoJobs()
 	}
 	return a.jobs, nil
+}
+
+func errNoJobs() error {
+	return fault.New(fault.Unimplemented, jobs.CodeJobs, "this member takes no jobs; ask one that does")
 }
 
 // submitTimeout ends a submit that no buyer answers.
@@ -157,7 +161,10 @@ func (a *jobsAPI) submitJob(w http.ResponseWriter, r *http.Request) error {
 	if err := a.fillMeans(&n.Spec); err != nil {
 		return err
 	}
-	defaults.Fill(&n.Spec, named, a.catalog.SchedulerRows(n.Namespace))
+	if err := a.drawID(&n); err != nil {
+		return err
+	}
+	defaults.Fill(&n.Spec, n.ID, named, a.catalog.SchedulerRows(n.Namespace))
 	if err := a.checkSecrets(&n.Spec); err != nil {
 		return err
 	}
@@ -167,13 +174,6 @@ func (a *jobsAPI) submitJob(w http.ResponseWriter, r *http.Request) error {
 	if err := a.secureSent(r.Context(), &n.Spec); err != nil {
 		return err
 	}
-	if n.ID == "" {
-		var random [8]byte
-		if _, err := io.ReadFull(a.rand, random[:]); err != nil {
-			return fault.Wrap(err, fault.Internal, codeRandom, "no random id could be made for the job")
-		}
-		n.ID = jobs.ID(binary.BigEndian.Uint64(random[:]))
-	}
 	// If the client goes, the job is accepted all the same, and can be found by its id.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), submitTimeout)
 	defer cancel()
@@ -182,6 +182,19 @@ func (a *jobsAPI) submitJob(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	answerJSON(w, http.StatusCreated, j)
+	return nil
+}
+
+// drawID draws the id of a job for which the client has chosen none.
+func (a *jobsAPI) drawID(n *api.NewJob) error {
+	if n.ID != "" {
+		return nil
+	}
+	var random [8]byte
+	if _, err := io.ReadFull(a.rand, random[:]); err != nil {
+		return fault.Wrap(err, fault.Internal, codeRandom, "no random id could be made for the job")
+	}
+	n.ID = jobs.ID(binary.BigEndian.Uint64(random[:]))
 	return nil
 }
 

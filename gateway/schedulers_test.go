@@ -7,6 +7,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/core/quota"
+	"github.com/soukhq/souk/core/trial"
 )
 
 // TestDefaultSchedulerOfJobs: a job that names no scheduler gets the one of its namespace, else the cluster's, keeps it, and
@@ -91,4 +92,73 @@ func TestBadDefaultSchedulersAreRefused(t *testing.T) {
 	}
 	s.want(404, "GET", "/v1/souk/namespaces/ml/scheduler", nil)
 	s.want(404, "DELETE", "/v1/souk/namespaces/ml/scheduler", nil)
+}
+
+// TestSchedulersAreCompared: jobs that name no scheduler draw one of two until the comparison is ended, and its table counts
+// them.
+func TestSchedulersAreCompared(t *testing.T) {
+	s, _ := jobShop(t)
+	s.open()
+	const path = "/v1/souk/scheduler/comparison"
+	s.want(404, "GET", path, nil)
+	s.want(412, "DELETE", path, nil)
+	for _, x := range []struct {
+		code       int
+		body, says string
+	}{
+		{400, `{"a":"market","b":"hauk","share":50,"margin":10}`, `no scheduler is named "hauk"`},
+		{400, `{"a":"market","b":"Market","share":50,"margin":10}`, "not of market with itself"},
+		{400, `{"a":"market","b":"hawk","share":100,"margin":10}`, "from 1 to 99; got 100"},
+		{400, `{"a":"market","b":"hawk"}`, "from 1 to 99; got 0"},
+		{400, `{"a":"market","b":"hawk","share":50,"margin":-1}`, "0 for never; got -1"},
+		{412, `{"a":"yarn","b":"hawk","share":50,"margin":10}`, "which is market in the cluster, not yarn"},
+	} {
+		if e := s.want(x.code, "PUT", path, x.body).failure(t); !strings.Contains(e.Error, x.says) {
+			t.Errorf("%s: %s", x.body, e.Error)
+		}
+	}
+	const begin = `{"a":"market","b":"hawk","share":50,"margin":10}`
+	s.want(404, "PUT", "/v1/souk/namespaces/ml/scheduler/comparison", begin)
+	var c api.SchedulerComparison
+	if s.want(200, "PUT", path, begin).into(t, &c); c.A != "market" || c.B != "hawk" || c.Ended != nil ||
+		c.Verdict != trial.TooFew {
+		t.Errorf("%+v", c)
+	}
+	e := s.want(412, "PUT", path, begin).failure(t)
+	if !strings.Contains(e.Error, "are being compared in the cluster") {
+		t.Error(e.Error)
+	}
+	s.want(412, "PUT", "/v1/souk/scheduler", `{"scheduler":"yarn"}`)
+	s.want(412, "PUT", path, `{"a":"market","b":"yarn","share":50,"margin":10}`)
+	drew := map[string]int{}
+	for range 40 {
+		var j jobs.Job
+		s.want(201, "POST", "/v1/souk/jobs", `{"app":"a","command":["true"]}`).into(t, &j)
+		drew[j.Spec.SchedulerText()]++
+	}
+	const drawn = ", drawn in the comparison of the cluster"
+	market, hawk := drew["market"+drawn], drew["hawk"+drawn]
+	if market+hawk != 40 || market == 0 || hawk == 0 {
+		t.Errorf("%v", drew)
+	}
+	if s.want(200, "GET", path, nil).into(t, &c); c.Fared.A.Open != market || c.Fared.B.Open != hawk || c.Says == "" {
+		t.Errorf("%+v, and the jobs drew %v", c.Fared, drew)
+	}
+	var d api.SchedulerDefault
+	if s.want(200, "GET", "/v1/souk/namespaces/default/scheduler", nil).into(t, &d); d.Scheduler != "market" ||
+		d.Candidate != "hawk" || d.Share != 50 {
+		t.Errorf("%+v", d)
+	}
+	if s.want(200, "DELETE", path, nil).into(t, &c); c.Ended == nil || c.Why != "a user ended it" ||
+		c.Fared.A.Open != market {
+		t.Errorf("%+v", c)
+	}
+	var j jobs.Job
+	s.want(201, "POST", "/v1/souk/jobs", `{"app":"a","command":["true"]}`).into(t, &j)
+	if j.Spec.SchedulerFrom != nil {
+		t.Errorf("%+v", j.Spec.SchedulerFrom)
+	}
+	s.want(200, "PUT", path, `{"a":"market","b":"yarn:2","share":1,"margin":0}`)
+	s.with(func(o *Options) { o.Jobs = nil })
+	s.want(501, "GET", path, nil)
 }

@@ -58,6 +58,7 @@ func (n *Node) Run(ctx context.Context, at ...net.Listener) error {
 	}
 	g.Go(func() error { n.jobs.FollowAwaited(gctx); return nil })
 	g.Go(func() error { n.services.Run(gctx); return nil })
+	g.Go(func() error { n.watchTrials(gctx); return nil })
 	g.Go(func() error { n.measureCPUs(gctx); return nil })
 	g.Go(func() error { n.tellBudgets(gctx); return nil })
 	if n.o.Member != nil {

@@ -1,9 +1,21 @@
 package node
 
 import (
+	"context"
+
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/fleet/trials"
 	"github.com/soukhq/souk/services"
 )
+
+// watchTrials ends comparisons of schedulers by themselves, until ctx ends.
+func (n *Node) watchTrials(ctx context.Context) {
+	o := trials.Options{Jobs: n.jobs, Catalog: n.catalog.Namespaces, Log: n.o.Log}
+	if m := n.o.Member; m != nil {
+		o.Self, o.Members = m.ID(), m.Stewards
+	}
+	trials.NewWatch(o).Run(ctx)
+}
 
 // openServices makes the services.Services of this process.
 func (n *Node) openServices() {

@@ -33,6 +33,7 @@ func (d Delays) Text() string {
 const (
 	idleJobs  = 24   // jobs of one task for each member
 	idleTask  = 0.02 // seconds
+	bursts    = 5    // jobs that have a task for each slot
 	cycleTask = 1.0  // seconds, in the mean
 	cycles    = 5    // tasks of each slot
 )

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -57,7 +58,8 @@ and "souk job status" says why.`,
 			c.JSONLine(c.Out, d)
 			return nil
 		}
-		c.Printf("jobs of %s that name no scheduler: %s%s\n", defaultOwner(d), d.Scheduler, inheritedText(d))
+		c.Printf("jobs of %s that name no scheduler: %s%s%s\n", defaultOwner(d), d.Scheduler, comparedText(d),
+			inheritedText(d))
 		return nil
 	}
 	return cmd
@@ -75,7 +77,7 @@ func listDefaults(ctx context.Context, c *cli.Env, cl *client.Client) error {
 	}
 	rows := make([][]cli.Cell, 0, len(list))
 	for _, d := range list {
-		rows = append(rows, cli.Cells(defaultOwner(d), d.Scheduler, fromText(d)))
+		rows = append(rows, cli.Cells(defaultOwner(d), d.Scheduler+comparedText(d), fromText(d)))
 	}
 	c.Table(cli.Columns("JOBS OF", "SCHEDULER", "SET FOR"), rows)
 	return nil
@@ -108,4 +110,12 @@ func inheritedText(d api.SchedulerDefault) string {
 		return ", as in the whole cluster"
 	}
 	return ""
+}
+
+// comparedText says which scheduler a default is compared with now.
+func comparedText(d api.SchedulerDefault) string {
+	if d.Candidate == "" {
+		return ""
+	}
+	return fmt.Sprintf(", compared with %s (%d %%)", d.Candidate, d.Share)
 }

@@ -62,7 +62,7 @@ func Schedulers(c *cli.Env) *cobra.Command {
 		printSchedulers(c, list)
 		return nil
 	}
-	return cli.Parent(cmd, schedulersDefault(c))
+	return cli.Parent(cmd, schedulersDefault(c), schedulersCompare(c))
 }
 
 func entryOf(a registry.About) schedulerEntry {

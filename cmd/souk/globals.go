@@ -24,7 +24,7 @@ var takers = map[string]string{
 		resize start stop restart suspend signal wait destroy metadata lease move deploy rebalance services proxy volumes
 		secrets token/create`,
 	ofSouk: `job scale releases pause resume promote trigger why routes apps image token members node top workers policy
-		namespace quota doctor version schedulers/default`,
+		namespace quota doctor version schedulers/default schedulers/compare`,
 	cli.FlagApp: `sim/ab`,
 	no:          `dev init join agent ca token/join context policy/check bench sim trace schedulers help completion`,
 }

@@ -15,6 +15,8 @@ import (
 // Row is what is set for the jobs of a namespace, or of the cluster, that name no scheduler. Its JSON is stored and shared.
 type Row struct {
 	Scheduler string `json:"scheduler,omitempty"` // NAME or NAME:N, jobs.Auction among them; "": none is set
+	// Comparison is the comparison that runs, or else the last one that ran; nil: there was none
+	Comparison *Comparison `json:"comparison,omitempty"`
 }
 
 // IsEmpty reports whether nothing is set.
@@ -28,6 +30,17 @@ func (r Row) Check() error {
 	if len(r.Scheduler) > maxName {
 		return fault.New(fault.Invalid, scheduler.CodeScheduler, "a scheduler's name has %d bytes, more than %d",
 			len(r.Scheduler), maxName)
+	}
+	if r.Comparison != nil {
+		return r.Comparison.check()
+	}
+	return nil
+}
+
+// Running returns the comparison that runs; nil: none does.
+func (r Row) Running() *Comparison {
+	if c := r.Comparison; c != nil && c.Ended.IsZero() {
+		return c
 	}
 	return nil
 }
@@ -58,10 +71,10 @@ func Parse(name string) (string, error) {
 	return name, err
 }
 
-// Fill sets which scheduler runs a job, and where that is from. spec is settled, with its namespace; named is what the
-// client named, "" for none. A default is no demand: where it does not suit the job, the auction runs the job, and
-// spec.SchedulerFrom says why.
-func Fill(spec *jobs.Spec, named string, rows Rows) {
+// Fill sets which scheduler runs a job, and where that is from. spec is settled, with its namespace; id is the job's, and
+// named what the client named, "" for none. A default is no demand: where it does not suit the job, the auction runs the
+// job, and spec.SchedulerFrom says why.
+func Fill(spec *jobs.Spec, id, named string, rows Rows) {
 	spec.SchedulerFrom = nil
 	if named != "" {
 		if spec.Scheduler == "" {
@@ -69,27 +82,33 @@ func Fill(spec *jobs.Spec, named string, rows Rows) {
 		}
 		return
 	}
-	name, of := rows.Scheduler()
-	if of == "" {
-		return
+	if c, of := rows.Running(); c != nil {
+		c.fill(spec, id, of)
+	} else if name, of := rows.Scheduler(); of != "" {
+		fillDefault(spec, name, of)
 	}
-	spec.SchedulerFrom = &jobs.SchedulerFrom{Of: of, Why: unsuitable(spec, name, of)}
-	if name != jobs.Auction && spec.SchedulerFrom.Why == "" {
+}
+
+// fillDefault has a job run by a default, if that suits it, or else by the auction.
+func fillDefault(spec *jobs.Spec, name, of string) {
+	spec.SchedulerFrom = &jobs.SchedulerFrom{Of: of}
+	if why := unsuitable(spec, name); why != "" {
+		spec.SchedulerFrom.Why = fmt.Sprintf(why, name+", the default of "+jobs.DefaultOwner(of, spec.Namespace)+",")
+	} else if name != jobs.Auction {
 		spec.Scheduler = name
 	}
 }
 
-// unsuitable says why a default cannot run a job; "": it can.
-func unsuitable(spec *jobs.Spec, name, of string) string {
+// unsuitable says why a scheduler cannot run a job, with %s for the scheduler; "": it can.
+func unsuitable(spec *jobs.Spec, name string) string {
 	if name == jobs.Auction {
 		return ""
 	}
-	whose := jobs.DefaultOwner(of, spec.Namespace)
 	if _, err := Parse(name); err != nil {
-		return fmt.Sprintf("this member's souk does not know %s, the default of %s; upgrade it", name, whose)
+		return "%s is not known to this member's souk; upgrade it"
 	}
 	if what, _ := spec.AuctionOnly(); what != "" {
-		return fmt.Sprintf("%s, the default of %s, knows no %s", name, whose, what)
+		return "%s knows no " + what
 	}
 	return ""
 }

@@ -46,7 +46,7 @@ func TestDefaultPrecedence(t *testing.T) {
 		{"a preference", jobs.Spec{Wants: jobs.Wants{Prefer: ssd}}, "yarn:2", "", "",
 			"market: yarn:2, the default of namespace ml, knows no preferred workers"},
 		{"of another build", jobs.Spec{}, "", "quantum", "",
-			"market: this member's souk does not know quantum, the default of the cluster; upgrade it"},
+			"market: quantum, the default of the cluster, is not known to this member's souk; upgrade it"},
 		{"a priority and the auction", jobs.Spec{Priority: jobs.Low}, "market", "hawk", "",
 			"market, the default of namespace ml"},
 		{"what the client claims", jobs.Spec{SchedulerFrom: &jobs.SchedulerFrom{Of: jobs.OfCluster}}, "", "", "", ""},
@@ -54,7 +54,7 @@ func TestDefaultPrecedence(t *testing.T) {
 		t.Run(x.name, func(t *testing.T) {
 			named := x.spec.Scheduler
 			s := settled(t, x.spec)
-			defaults.Fill(&s, named, defaults.Rows{Namespace: row(x.namespace), Cluster: row(x.cluster)})
+			defaults.Fill(&s, jobs.ID(1), named, defaults.Rows{Namespace: row(x.namespace), Cluster: row(x.cluster)})
 			if s.Scheduler != x.want || s.SchedulerText() != x.text {
 				t.Errorf("%q, %q", s.Scheduler, s.SchedulerText())
 			}

@@ -12,8 +12,11 @@ const (
 // SchedulerFrom says where the scheduler of a job is from. The gateway sets it, whatever the client sends.
 type SchedulerFrom struct {
 	Of string `json:"of"` // OfNamespace, OfCluster or OfJob
-	// Why says in a sentence why the auction runs the job although the default is another scheduler; "": it does not
+	// Why says in a sentence why the job has another scheduler than the default, or is in no comparison; "": it has it
 	Why string `json:"why,omitempty"`
+	// Comparison is the ID of the comparison that the job takes part in, which drew its scheduler; "": none
+	Comparison string `json:"comparison,omitempty"`
+	Candidate  bool   `json:"candidate,omitempty"` // with Comparison: it drew scheduler B
 }
 
 // NamedScheduler returns the scheduler that the job itself named when it was submitted; "": none, so that it got the
@@ -34,7 +37,9 @@ func (s *Spec) SchedulerText() string {
 	case from == nil || from.Of == OfJob:
 		return s.Scheduler
 	case from.Why != "":
-		return Auction + ": " + from.Why
+		return cmp.Or(s.Scheduler, Auction) + ": " + from.Why
+	case from.Comparison != "":
+		return cmp.Or(s.Scheduler, Auction) + ", drawn in the comparison of " + DefaultOwner(from.Of, s.Namespace)
 	default:
 		return cmp.Or(s.Scheduler, Auction) + ", the default of " + DefaultOwner(from.Of, s.Namespace)
 	}

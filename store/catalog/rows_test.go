@@ -276,6 +276,8 @@ func TestImportRefusesInvalidRows(t *testing.T) {
 		{bucketKey, "web/k", []byte("{}")},
 		{bucketScheduler, "ml", []byte(`{"scheduler":"hawk"}`)}, {bucketScheduler, "namespace/M L", []byte("{}")},
 		{bucketScheduler, keyClusterScheduler, []byte(`{"scheduler":7}`)},
+		{bucketScheduler, keyClusterScheduler, []byte(`{"comparison":{"id":"c","a":"x","b":"y","share":100}}`)},
+		{bucketScheduler, keyClusterScheduler, []byte(`{"comparison":{}}`)},
 		{bucketScheduler, keyClusterScheduler, []byte(`{"scheduler":"` + strings.Repeat("x", 65) + `"}`)},
 	} {
 		if err := c.Import(x.bucket, x.key, known(x.value)); err == nil {

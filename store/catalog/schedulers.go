@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"strings"
+	"time"
 
 	"github.com/soukhq/souk/core/defaults"
 	"github.com/soukhq/souk/core/quota"
@@ -53,9 +54,61 @@ func (c *Namespaces) SetScheduler(namespace, name string) error {
 		}
 	}
 	return c.updateScheduler(namespace, func(r *defaults.Row) error {
+		if r.Scheduler == name {
+			return nil
+		}
 		r.Scheduler = name
-		return nil
+		return r.CheckIdle(namespace)
 	})
+}
+
+// StartComparison has the jobs of a namespace, or for "" of the cluster, that name no scheduler run by one of two. It is
+// Precondition that another comparison runs there, or that x.A is not the scheduler of such jobs.
+func (c *Namespaces) StartComparison(namespace string, x *defaults.Comparison) error {
+	return c.updateScheduler(namespace, func(r *defaults.Row) error {
+		rows := defaults.Rows{Cluster: *r}
+		if namespace != "" {
+			rows = defaults.Rows{Namespace: *r, Cluster: c.schedulers.all[keyClusterScheduler]}
+		}
+		current, _ := rows.Scheduler()
+		return r.Start(x, namespace, current)
+	})
+}
+
+// StopComparison ends the comparison that runs in a namespace, or for "" in the cluster: jobs get the default again. id is
+// the one that is meant, "" whichever. It is Precondition that it does not run.
+func (c *Namespaces) StopComparison(namespace, id, why string, now time.Time) error {
+	return c.updateScheduler(namespace, func(r *defaults.Row) error { return r.Stop(id, why, namespace, now) })
+}
+
+// Comparison returns the comparison that runs in a namespace, or for "" in the cluster, or else the last one that ran there;
+// nil: there was none.
+func (c *Namespaces) Comparison(namespace string) (*defaults.Comparison, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if namespace != "" {
+		if _, err := c.namespace(namespace); err != nil {
+			return nil, err
+		}
+	}
+	return c.schedulers.all[schedulerKey(namespace)].Comparison, nil
+}
+
+// RunningComparisons returns the comparisons that run, by their namespaces; "" is the cluster.
+func (c *Namespaces) RunningComparisons() map[string]defaults.Comparison {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	out := map[string]defaults.Comparison{}
+	for key, row := range c.schedulers.all {
+		if x := row.Running(); x != nil {
+			name := strings.TrimPrefix(key, prefixNamespaceDefault)
+			if key == keyClusterScheduler {
+				name = ""
+			}
+			out[name] = *x
+		}
+	}
+	return out
 }
 
 // updateScheduler changes the row of a namespace, or for "" of the cluster. If set changes nothing, there is no commit.

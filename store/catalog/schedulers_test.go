@@ -4,7 +4,9 @@ import (
 	"errors"
 	"path/filepath"
 	"testing"
+	"time"
 
+	"github.com/soukhq/souk/core/defaults"
 	"github.com/soukhq/souk/core/quota"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/store/journal/mem"
@@ -78,5 +80,60 @@ func TestBadDefaultSchedulersAreRefused(t *testing.T) {
 	}
 	if len(c.schedulers.all) != 0 {
 		t.Errorf("%+v", c.schedulers.all)
+	}
+}
+
+// TestComparisonIsKeptAndShared: one runs at a time in a namespace and in the cluster, at all members, and the last one stays.
+func TestComparisonIsKeptAndShared(t *testing.T) {
+	all := sharers(t, 2)
+	a, b := all[0].Namespaces, all[1].Namespaces
+	now := time.Now()
+	compare := func(c *Namespaces, namespace, x, y string) error {
+		t.Helper()
+		n, err := defaults.NewComparison("c-"+y, x, y, 50, 10, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.StartComparison(namespace, n)
+	}
+	if err := errors.Join(a.CreateNamespace("ml"), a.SetScheduler("", "hawk"), compare(a, "", "hawk", "yarn"),
+		compare(b, "ml", "hawk", "sparrow")); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []*Namespaces{a, b} {
+		if n := c.RunningComparisons(); len(n) != 2 || n[""].B != "yarn" || n["ml"].B != "sparrow" {
+			t.Errorf("%+v", n)
+		}
+	}
+	for name, err := range map[string]error{
+		"a second one":         compare(b, "", "hawk", "pigeon"),
+		"another default":      b.SetScheduler("", "pigeon"),
+		"no default":           b.SetScheduler("", ""),
+		"the end of another":   b.StopComparison("", "c-sparrow", "why", now),
+		"not what is there":    compare(a, "default", "market", "pigeon"),
+		"an end where none is": a.StopComparison("default", "", "why", now),
+	} {
+		if !fault.Is(err, fault.Precondition) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := compare(a, "nobody", "hawk", "yarn"); !fault.Is(err, fault.NotFound) {
+		t.Error(err)
+	}
+	if err := errors.Join(a.SetScheduler("", "hawk"),
+		b.StopComparison("ml", "c-sparrow", "yarn is worse", now)); err != nil {
+		t.Fatal(err)
+	}
+	if x, err := a.Comparison("ml"); err != nil || x.Ended.IsZero() || x.Why != "yarn is worse" {
+		t.Errorf("%+v, %v", x, err)
+	}
+	if r := a.SchedulerRows("ml"); r.Namespace.Running() != nil || r.Cluster.Running() == nil {
+		t.Errorf("%+v", r)
+	}
+	if _, err := a.Comparison("nobody"); !fault.Is(err, fault.NotFound) {
+		t.Error(err)
+	}
+	if x, err := a.Comparison("default"); err != nil || x != nil {
+		t.Errorf("%+v, %v", x, err)
 	}
 }
