@@ -24,7 +24,8 @@ type compareFlags struct {
 const compareLong = `Compare two schedulers on the jobs of your own cluster, or with --namespace on those of a namespace's apps. Each job that
 names no scheduler is run by A or by B from then on, drawn by the job's id: A is the default that is there ("souk
 schedulers default"), B the candidate, and --share the percentage of the jobs that go to B. A job that one of the two
-cannot run takes no part. Without schedulers: show how the jobs fared, in the comparison that runs or in the last one.
+cannot run takes no part, nor do the jobs of a namespace with a default or a comparison of its own. Without schedulers: show
+how the jobs fared, in the comparison that runs or in the last one.
 
 The table has percentiles of how long tasks waited, from the submission of their job until they began; of how long jobs
 took, from their submission until their last task ended; and of slowdowns: how many times as long as its longest task a

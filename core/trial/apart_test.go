@@ -162,3 +162,20 @@ func TestAnytimeIntervalHoldsAtEveryLook(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkCompareApart is what one look of the watching member computes, in a comparison with many jobs.
+func BenchmarkCompareApart(b *testing.B) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var sides [2][]trial.Job
+	for i := range 10_000 {
+		job := trial.Job{Class: string(rune('a' + i%20)), Tasks: 1000,
+			Outcome: trial.Outcome{Runtime: rng.ExpFloat64(), Longest: 1}}
+		for range 64 {
+			job.Waits = append(job.Waits, rng.ExpFloat64())
+		}
+		sides[i%2] = append(sides[i%2], job)
+	}
+	for b.Loop() {
+		trial.CompareApart(sides[0], sides[1])
+	}
+}
