@@ -26,8 +26,8 @@ type Delays struct {
 // Text implements bench.Row.
 func (d Delays) Text() string {
 	return fmt.Sprintf("%d members of %d slots; a message takes %.2f ms, and a job %.2f ms besides; between two tasks "+
-		"a slot is idle for %.2f ms; of many tasks at once one starts each %.2f ms", d.Members, d.Slots, d.Message, d.Job,
-		d.Idle, d.Start)
+		"a slot is idle for %.2f ms; of many tasks at once one starts each %.2f ms", d.Members, d.Slots, d.Message,
+		d.Job, d.Idle, d.Start)
 }
 
 const (

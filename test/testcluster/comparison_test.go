@@ -28,7 +28,7 @@ func TestComparisonEndsWithoutItsWatcher(t *testing.T) {
 	drew := map[string]int{}
 	for n := range 90 { // at all of them, so that the one that is killed has some of the jobs
 		id := submit(t, c, n%3, array(2, "true"))
-		j, err := c.Client(n % 3).Job(t.Context(), id)
+		j, err := c.Client(n%3).Job(t.Context(), id)
 		if err != nil {
 			t.Fatal(err)
 		}
