@@ -79,7 +79,7 @@ func writeTable(b *strings.Builder, rows []Row) {
 	fmt.Fprintf(b, "\n%s\n\n", orderText(rows))
 }
 
-// orderText says whether the schedulers have the same order by mean live and simulated.
+// orderText ranks the schedulers by their live means, and names the pairs that the simulator ranks the other way round.
 func orderText(rows []Row) string {
 	live := slices.SortedFunc(slices.Values(rows), func(a, b Row) int {
 		return cmp.Compare(a.Live.Mean, b.Live.Mean)

@@ -48,6 +48,9 @@ func cmdBenchArchitectures(c *cli.Env) *cobra.Command {
 	f.BoolVar(&page, "markdown", false, "print a page of docs, and the table's rows on stderr as they come")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		for _, p := range percents {
+			if !(p > 0 && p < 100) {
+				return cli.Usagef("--load is a percentage above 0 and below 100 of all slots; got %g", p)
+			}
 			o.Loads = append(o.Loads, p/100)
 		}
 		if err := o.Check(); err != nil {

@@ -130,14 +130,21 @@ func printComparison(c *cli.Env, x *api.SchedulerComparison, now time.Time) {
 	printSide(c, x.A, &x.Fared.A)
 	printSide(c, x.B, &x.Fared.B)
 	c.Printf("\n")
+	if x.Fared.A.Compared+x.Fared.B.Compared > 0 {
+		printMeasures(c, x)
+	}
+	c.Printf("%s\n", x.Says)
+	hours := int(now.Sub(x.Began).Hours()) + 1
+	c.Printf("simulate it: souk sim ab --jobs --schedulers %s,%s --since %dh\n", x.A, x.B, hours)
+}
+
+func printMeasures(c *cli.Env, x *api.SchedulerComparison) {
 	measures := make([]trial.Measure, len(x.Fared.Measures))
 	for i := range x.Fared.Measures {
 		measures[i] = x.Fared.Measures[i].Measure
 	}
 	cli.PrintMeasures(c, x.A, x.B, measures)
-	c.Printf("\n%s\n", x.Says)
-	hours := int(now.Sub(x.Began).Hours()) + 1
-	c.Printf("simulate it: souk sim ab --jobs --schedulers %s,%s --since %dh\n", x.A, x.B, hours)
+	c.Printf("\n")
 }
 
 // printSide prints how many jobs a scheduler had.

@@ -17,12 +17,25 @@ func Count(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// Behind describes what a job has in a queue: mine, with its noun, of which the first comes after before others.
+// Behind describes a job's place in a queue. mine is what it has there, with a noun; before others go first.
 func Behind(mine string, before int) string {
 	if before == 0 {
 		return mine + ", the first is next"
 	}
 	return fmt.Sprintf("%s, the first behind %s", mine, Count(before, "other", "others"))
+}
+
+// LeftOf returns how many tasks a job has in a list of jobs with tasks left, and how many of others come before it. at
+// returns the i-th of n: the job, and its tasks. A job may be there more than once; mine 0: it is not.
+func LeftOf(job int32, n int, at func(i int) (job, tasks int32)) (mine, before int) {
+	for i := range n {
+		if x, tasks := at(i); x == job {
+			mine += int(tasks)
+		} else if mine == 0 {
+			before += int(tasks)
+		}
+	}
+	return mine, before
 }
 
 // QueuePlace describes the tasks of a job in a queue of tasks; "": it has none there. isOf reports whether the i-th task

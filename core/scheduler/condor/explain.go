@@ -11,14 +11,12 @@ import (
 func (c *Condor) Explain(d *scheduler.Env, job int32) string {
 	switch d.Self.Role {
 	case scheduler.Buyer:
-		before := int32(0)
-		for _, b := range c.agents[d.Self.ID].jobs {
-			left := b.tasks - b.next
-			if b.job == job {
-				return scheduler.Behind(scheduler.Count(int(left), "task waits for a match", "tasks wait for a match"),
-					int(before))
-			}
-			before += left
+		list := c.agents[d.Self.ID].jobs
+		mine, before := scheduler.LeftOf(job, len(list), func(i int) (int32, int32) {
+			return list[i].job, list[i].tasks - list[i].next
+		})
+		if mine > 0 {
+			return scheduler.Behind(scheduler.Count(mine, "task waits for a match", "tasks wait for a match"), before)
 		}
 	case scheduler.Center:
 		n, user := &c.negotiator, int(d.Job(job).Buyer)

@@ -9,19 +9,14 @@ func (m *Mercury) Explain(d *scheduler.Env, job int32) string {
 		return m.manager.Explain(d.Job(job).Buyer, job)
 	case scheduler.Buyer:
 		b := &m.buyers[d.Self.ID]
-		mine, before := int32(0), int32(0)
-		for _, w := range b.waiting {
-			if w.job == job {
-				mine += w.end - w.next
-			} else if mine == 0 {
-				before += w.end - w.next
-			}
-		}
+		mine, before := scheduler.LeftOf(job, len(b.waiting), func(i int) (int32, int32) {
+			return b.waiting[i].job, b.waiting[i].end - b.waiting[i].next
+		})
 		if mine == 0 {
 			return ""
 		}
-		text := scheduler.Behind(scheduler.Count(int(mine), "queueable task is not placed",
-			"queueable tasks are not placed"), int(before))
+		text := scheduler.Behind(scheduler.Count(mine, "queueable task is not placed",
+			"queueable tasks are not placed"), before)
 		if b.full {
 			text += "; the queues of all workers seem full"
 		}

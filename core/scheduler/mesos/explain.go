@@ -10,14 +10,12 @@ import (
 func (m *Mesos) Explain(d *scheduler.Env, job int32) string {
 	switch d.Self.Role {
 	case scheduler.Buyer:
-		f, before := &m.frameworks[d.Self.ID], int32(0)
-		for _, p := range f.jobs {
-			left := p.end - p.next
-			if p.job == job {
-				return scheduler.Behind(scheduler.Count(int(left), "task waits for an offer",
-					"tasks wait for an offer"), int(before))
-			}
-			before += left
+		list := m.frameworks[d.Self.ID].jobs
+		mine, before := scheduler.LeftOf(job, len(list), func(i int) (int32, int32) {
+			return list[i].job, list[i].end - list[i].next
+		})
+		if mine > 0 {
+			return scheduler.Behind(scheduler.Count(mine, "task waits for an offer", "tasks wait for an offer"), before)
 		}
 	case scheduler.Center:
 		f := d.Job(job).Buyer

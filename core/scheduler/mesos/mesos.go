@@ -1,6 +1,6 @@
 // Package mesos is the two-level scheduling of Mesos (Hindman et al., NSDI'11, sections 3.1 to 3.3 and 3.5) on workers of
 // equal slots: a master offers free slots to frameworks, which accept some of them with tasks of their own choice, and decline the
-// others. Whom it offers them to is decided by dominant resource fairness (Ghodsi et al., NSDI'11; with one resource it is
+// others. Dominant resource fairness decides who gets an offer (Ghodsi et al., NSDI'11; with one resource it is
 // max-min fairness), and each framework decides which of its tasks use them.
 //
 // Locking is pessimistic: a slot that is offered counts as its framework's and is offered to nobody else until the framework has

@@ -36,7 +36,7 @@ type builder func(params) (scheduler.Strategy, error)
 type params struct {
 	scheduler.Fleet
 	Options
-	n int // of NAME:N, 0 if there is none
+	n int // the number in NAME:N; 0: the name has none
 }
 
 // seconds returns N seconds.

@@ -48,7 +48,7 @@ type lane struct {
 	begun   map[int64]bool          // tasks of this generation that run here
 	local   []scheduler.Msg         // for parties of this member
 	late    delayed                 // messages and notes that are due later
-	facts   map[int32]scheduler.Job // of batches that this member was told of
+	facts   map[int32]scheduler.Job // of the batches that a message to this member was about
 }
 
 func cmpID(a, b cluster.WorkerID) int { return cmp.Compare(a, b) }

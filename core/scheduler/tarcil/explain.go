@@ -12,17 +12,12 @@ func (t *Tarcil) Explain(d *scheduler.Env, job int32) string {
 		return ""
 	}
 	a := &t.agents[d.Self.ID]
-	mine, before := int32(0), int32(0)
-	for _, w := range a.waiting {
-		if w.job == job {
-			mine += w.end - w.next
-		} else if mine == 0 {
-			before += w.end - w.next
-		}
-	}
+	mine, before := scheduler.LeftOf(job, len(a.waiting), func(i int) (int32, int32) {
+		return a.waiting[i].job, a.waiting[i].end - a.waiting[i].next
+	})
 	if mine == 0 {
 		return ""
 	}
 	return fmt.Sprintf("%s; by its samples %.0f %% of the workers have a good slot", scheduler.Behind(
-		scheduler.Count(int(mine), "task in the queue", "tasks in the queue"), int(before)), 100*a.good)
+		scheduler.Count(mine, "task in the queue", "tasks in the queue"), before), 100*a.good)
 }
